@@ -178,6 +178,23 @@ def test_a_slider_that_is_moved_ends_the_demo_and_stays(live: Served, page: Page
     assert live.engine.knobs.max_batch_size == 7
 
 
+# Show a caption with one ring.
+RINGED = """async (ring) => {
+    const [{ demos }, { emit }] = await Promise.all(["live/demos.js", "shared/events.js"].map(Rose.load));
+    const caption = { scene: 0, scenes: 1, caption: [["", ""]], span_ms: 3000, rings: [ring] };
+    Object.assign(demos, { own: true, caption });
+    emit("demo");
+}"""
+
+
+def test_on_a_low_screen_what_is_ringed_is_scrolled_into_view_below_its_caption(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.evaluate(RINGED, {"of": "element", "id": "rp-ttft"})
+    expect(page.locator("#rp-ttft")).to_be_in_viewport(ratio=1)
+    expect(page.locator("#rp-story")).to_be_in_viewport(ratio=1)
+    page.set_viewport_size(DESKTOP["viewport"])
+
+
 def test_on_a_phone_the_caption_is_a_sheet_and_the_label_of_a_ring_stays_inside_its_panel(phone: Page) -> None:
     answer_at_most(phone, 4)
     ask(phone, "What is TTFT?")
@@ -198,15 +215,8 @@ def test_on_a_phone_the_caption_is_a_sheet_and_the_label_of_a_ring_stays_inside_
     expect(phone.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
 
     words = "1,234,567 prompt tokens in one step of the engine"
-    phone.evaluate(
-        """async (label) => {
-        const [{ demos }, { emit }] = await Promise.all(["live/demos.js", "shared/events.js"].map(Rose.load));
-        const { steps } = Rose.store, rings = [{ of: "step", step: steps.step_id[(steps.end - 1) & steps.mask], label }];
-        Object.assign(demos, { own: true, caption: { scene: 0, scenes: 1, caption: [["", ""]], span_ms: 3000, rings } });
-        emit("demo");
-    }""",
-        words,
-    )
+    last = phone.evaluate("() => Rose.store.steps.step_id[(Rose.store.steps.end - 1) & Rose.store.steps.mask]")
+    phone.evaluate(RINGED, {"of": "step", "step": last, "label": words})
     label = phone.locator(".rp-ring:visible > span")
     expect(label).to_contain_text(words)
     panel, box = phone.locator("#rp-tokens").bounding_box(), label.bounding_box()
@@ -228,6 +238,9 @@ def test_every_demo_can_be_reached_from_the_first_screen(open_page: Open, screen
             assert row.evaluate("(row) => row.scrollWidth <= row.clientWidth")
         end = page.get_by_role("button", name="Watch a recording of the first one").bounding_box()
         assert end and (screen is PHONE or end["y"] + end["height"] <= screen["viewport"]["height"])
+        page.get_by_role("button", name="Not here: KV cliff").click()
+        expect(page.locator(".rp-pop .rp-not-here")).to_contain_text("KV cliff")
+        page.keyboard.press("Escape")
         title = rows.nth(last).locator("b").inner_text()
         rows.nth(last).click()
         expect(page.locator(".rp-story-course span")).to_have_text(title)

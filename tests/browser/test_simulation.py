@@ -27,6 +27,10 @@ def dialog(page: Page) -> Any:
     return page.get_by_role("dialog", name="Where every number comes from")
 
 
+CUT = """() => [...document.querySelectorAll("#rp-chip :is(.rp-model-chip, .rp-sim-mark, .rp-sim-mark span)")]
+    .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth).map(({ innerText }) => innerText)"""
+
+
 def test_the_mark_names_hardware_and_label_and_opens_the_origins(page: Page) -> None:
     mark = page.locator(".rp-sim-mark")
     expect(mark).to_contain_text("simulated 2 x H100 SXM")
@@ -34,6 +38,9 @@ def test_the_mark_names_hardware_and_label_and_opens_the_origins(page: Page) -> 
     for panel in ("itl", "ttft", "steps"):
         words = page.locator(f"#rp-{panel} .rp-sub").evaluate("(one) => getComputedStyle(one, '::before').content")
         assert words == '"simulated"', panel
+    for width in (1280, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(CUT) == [], "the names in the header are whole"
     mark.focus()
     page.keyboard.press("Enter")
     expect(dialog(page)).to_be_visible()
@@ -49,6 +56,7 @@ def test_the_mark_names_hardware_and_label_and_opens_the_origins(page: Page) -> 
 
 
 def test_the_origins_fit_on_a_phone(phone: Page) -> None:
+    assert phone.evaluate(CUT) == []
     phone.locator(".rp-sim-mark").tap()
     expect(dialog(phone).get_by_role("heading", name="Sources")).to_be_attached()
     assert dialog(phone).evaluate("(one) => one.scrollWidth <= one.clientWidth"), "only its tables scroll sideways"

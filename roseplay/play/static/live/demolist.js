@@ -35,6 +35,13 @@ function recorded() {
     : [];
 }
 
+/* Names those that cannot be shown here, and opens the list that says why. */
+function elsewhere() {
+  const words = `Not here: ${absent().map(({ title }) => title).join(", ")}`, opens = { "aria-haspopup": "dialog" };
+  const onclick = ({ currentTarget }) => openDemoList(currentTarget);
+  return absent().length ? [makeButton(words, { className: "rp-recorded", ...opens, onclick })] : [];
+}
+
 /**
  * Fill the page's list with those that can be shown here, once that is known.
  * @param {HTMLElement} element
@@ -42,10 +49,11 @@ function recorded() {
 export function mount(element) {
   const words = "live on this engine; your settings are restored afterwards";
   const head = make("h4", "", make("b", "", HEADING), make("span", "", words)), list = make("ol");
-  const box = make("div", "rp-demos", head, list, ...recorded());
+  const more = make("div"), box = make("div", "rp-demos", head, list, more);
   const fill = () => {
     if (!store.bootId) return;
     list.replaceChildren(...rows(offered()));
+    more.replaceChildren(...recorded(), ...elsewhere());
     element.append(box);
   };
   on("demos offered", fill);

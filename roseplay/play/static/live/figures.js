@@ -10,6 +10,7 @@ import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
 import { percentiles } from "./percentiles.js";
+import { begunIn } from "./gaps.js";
 import { hitRate, loadBefore } from "./replicas.js";
 import { view } from "./view.js";
 
@@ -67,9 +68,10 @@ function latencies() {
   if (!cells || document.hidden || key === latenciesOf) return;
   latenciesOf = key;
   for (const name of /** @type {("itl" | "ttft")[]} */ (["itl", "ttft"])) {
-    const { parts, unit } = percentiles(name, view.latest(now));
+    const began = name === "itl" || begunIn(view.latest(now)).length > 0; // otherwise, of the last minute
+    const window = view.latest(now, began ? view.span : 60_000), { parts, unit } = percentiles(name, window);
     writeCell(name, parts, unit);
-    write(cells[name].slow, slowedIn(view.latest(now)));
+    write(cells[name].slow, slowedIn(window));
   }
   write(cells.tps.slow, shown?.tok_s ? slowedIn({ x0: now - RATE_MS, x1: now }) : "");
 }

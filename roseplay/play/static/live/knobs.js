@@ -263,16 +263,16 @@ function show() {
   const { knobs } = store;
   if (!document.getElementById("rp-rail") || !Object.keys(knobs).length) return;
   arrange();
-  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacks(knob)).length} on`;
+  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacks(knob)).length}`;
   const hint = document.querySelector("#rp-opt-head h3 span");
-  if (hint) write(hint, count);
+  if (hint) write(hint, `${count} on`);
   const chip = document.querySelector(".rp-slow-chip");
   if (chip) {
     chip.hidden = !(knobs.slow_motion > 1);
     write(chip, `×${knobs.slow_motion}`);
     chip.title = `Slow motion: a step takes ${knobs.slow_motion} times as long. Times with “at ×” are as measured.`;
   }
-  summary(knobs, count);
+  summary(knobs, `${count} optimisations on`);
   const share = along(controls.step_max_tokens, knobs.step_max_tokens);
   document.getElementById("rp-budget-row")?.style.setProperty("--rp-step", String(share));
   for (const knob of SLIDERS) {

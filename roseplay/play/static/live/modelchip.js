@@ -4,7 +4,7 @@ import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
-import { toggleModels } from "./modelpicker.js";
+import { slower, toggleModels } from "./modelpicker.js";
 import { mountMark } from "./simulation.js";
 
 let chip = null;
@@ -18,7 +18,7 @@ function show() {
   }
   chip.replaceChildren(info.model, where);
   const made = (info.choices ?? []).filter((choice) => choice.part === "checkpoint").map((choice) => choice.chosen);
-  const slow = [...new Set((info.choices ?? []).map((choice) => choice.slow).filter(Boolean))];
+  const slow = slower();
   if (slow.length) chip.prepend(make("span", "rp-slower", "slower than it could be"));
   chip.title = info.server
     ? `${info.model}, served by ${info.server}`

@@ -5,6 +5,7 @@ import { make, makeButton, set, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { popover } from "../shared/popover.js";
+import { store } from "../shared/store.js";
 
 /**
  * @typedef {object} Model an entry of GET /ui/models
@@ -39,6 +40,9 @@ const SOURCES = {
   download: "Hugging Face hub, downloaded when it is loaded",
   simulated: "config only",
 };
+
+/** Why the engine is slower than it could be. @returns {string[]} */
+export const slower = () => [...new Set((store.info?.choices ?? []).map(({ slow }) => slow).filter(Boolean))];
 
 /** Cancel the running start, and return to the previous model. */
 export const cancelLoad = () => ask("/models/cancel", { body: {} });
@@ -151,7 +155,7 @@ class Picker {
     this.button = set(makeButton("Load", "rp-load"), { type: "submit" });
     this.form = make("form", { className: "rp-picker", onsubmit: (event) => (event.preventDefault(), this.load()) });
     if (models.state === "starting") set(this.button, { disabled: true, title: `${models.name} is being loaded` });
-    this.form.append(this.about);
+    this.form.append(...slower().map((why) => make("p", "", make("span", "rp-slower"), sentence(why))), this.about);
     this.simulates = Boolean(models.settings && models.simulated.length); // whether that can be chosen
     if (this.simulates) this.form.append(field("run_as", this.runAs));
     this.form.append(this.list);

@@ -77,7 +77,7 @@ on("reset", () => (poll.held ? take(null) : restore()));
 on("frame", (/** @type {Delta} */ { reset, frames = [], demo }) => {
   if (reset) return; // what happened before the page was opened
   for (const { requests = [], pair } of frames) {
-    if (shown.open && requests.some(([, event]) => event === "submitted")) open(false);
+    if (shown.open && !ends() && requests.some(([, event]) => event === "submitted")) open(false);
     if (!pair) continue;
     ofDemo = Boolean(demo || demos.caption);
     take({ ...pair, about: `${pair.about}, ${ofModel()}` }, !demos.caption || ends(), ofDemo);

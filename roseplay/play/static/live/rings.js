@@ -30,8 +30,8 @@ on("demo", () => {
   for (const ring of rings) panelOf(ring)?.classList.add("rp-ringed"); // it may have been left out, see first.css
   if (rings.length) timer = setInterval(place, EVERY_MS);
   standStill(rings);
-  const panel = rings.map(panelOf).find((one) => one?.clientWidth), block = phone.matches ? "start" : "nearest";
-  requestAnimationFrame(() => panel?.scrollIntoView({ block })); // a demo moves panels
+  const panels = rings.map(panelOf).reverse(), block = phone.matches ? "start" : "nearest";
+  requestAnimationFrame(() => panels.forEach((panel) => panel?.scrollIntoView({ block }))); // a demo moves panels
   place();
 });
 

@@ -118,6 +118,6 @@ function showLegend(curves) {
   legend = names.join();
   panel.show(...names.map((name, i) => {
     const last = i === curves.length - 1;
-    return legendEntry(last ? legendLine("ink", 1.5) : legendLine("ink3", 1.5, "4 3"), name, "rp-roomy");
+    return legendEntry(last ? legendLine("ink", 1.5) : legendLine("ink3", 1.5, "4 3"), name);
   }));
 }
