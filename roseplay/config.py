@@ -816,10 +816,14 @@ class SamplingParams:
 
 # All knobs and engine settings by name.
 SETTINGS = {**settings_of(Knobs), **settings_of(EngineConfig)}
-# The same for scripts of the page and of reports.
-CATALOGUE = {
-    group: {
-        name: {**setting.to_dict(), "default": defaults_of(kind)[name]} for name, setting in settings_of(kind).items()
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Returns all knobs and engine settings for scripts of the page and of reports, by group and name."""
+    return {
+        group: {
+            name: {**setting.to_dict(), "default": defaults_of(kind)[name]}
+            for name, setting in settings_of(kind).items()
+        }
+        for group, kind in (("knobs", Knobs), ("config", EngineConfig))
     }
-    for group, kind in (("knobs", Knobs), ("config", EngineConfig))
-}

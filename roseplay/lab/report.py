@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from roseplay.config import CATALOGUE, GPU_KNOBS, SETTINGS, Knobs
+from roseplay.config import GPU_KNOBS, SETTINGS, Knobs, catalogue
 from roseplay.formats.numbers import (
     amount_text,
     common_unit,
@@ -60,7 +60,7 @@ def html_report(document: Document) -> str:
         "<ol>"
         + "".join(f"<li>{as_html(finding['words'])}</li>" for finding in document["summary"]["findings"])
         + "</ol>",
-        drawn('<div class="views"></div>', "lab/report.js", document, {"settings": CATALOGUE, "labTerms": {}}),
+        drawn('<div class="views"></div>', "lab/report.js", document, {"settings": catalogue(), "labTerms": {}}),
         *(heading(rows_title), _html_table(result_table(document))),
         *(heading("Settings", "" if compares else "of every value"), _settings(document)),
         heading("Traffic and environment"),

@@ -6,7 +6,7 @@ import json
 
 import gradio as gr
 
-from roseplay.config import CATALOGUE
+from roseplay.config import catalogue
 from roseplay.engine.records import COLUMNS
 from roseplay.play.controls import IDS, Controls, slider_stops
 from roseplay.play.demos.catalog import DEMOS
@@ -36,7 +36,7 @@ def page_head(host: PageHost, view: str | None = None) -> str:
         "terms": CONTROLS,
         "glossary": GLOSSARY,
         "labTerms": LAB,
-        "settings": CATALOGUE,
+        "settings": catalogue(),
         "controls": IDS,
         "stops": {"steady-rate": RATE.values, **{IDS[knob]: stops.values for knob, stops in slider_stops().items()}},
         "plotly": assets.plotly_address(),
