@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from roseplay.config import EngineConfig, SamplingParams, SettingError
@@ -18,11 +19,7 @@ LOOK_S = 0.002  # interval at which an idle worker looks whether a grammar is co
 
 
 def check_structure(params: SamplingParams, tokenizer: Any, info: EngineInfo) -> None:
-    """Raises ``SettingError`` if the engine cannot make answers follow ``params.structured_outputs``.
-
-    Args:
-        tokenizer: of the engine's model; None if there is none.
-    """
+    """Raises ``SettingError`` if an engine with this tokenizer cannot make answers follow ``params.structured_outputs``."""
     if params.structured_outputs is None:
         return
     if info.simulated is not None:
@@ -48,9 +45,10 @@ class Compiler:
     def start(self, structure: str) -> Future[Matcher]:
         """Returns a matcher for an answer that follows ``structure``, as soon as it is compiled."""
         if self._grammars is None or structure not in self._grammars:
-            return self._thread.submit(self._compile, structure)
+            with suppress(RuntimeError):  # while the program ends, threads take no more work
+                return self._thread.submit(self._compile, structure)
         done: Future[Matcher] = Future()
-        done.set_result(self._grammars.matcher(structure))
+        done.set_result(self._compile(structure))
         return done
 
     def _compile(self, structure: str) -> Matcher:

@@ -77,7 +77,7 @@ class Run(TypedDict):
     preemptions: Count | None
     recomputed_tokens: Count | None
     moved_mb: Count | None
-    mask_ms: NotRequired[Count]  # mean of the steps that had masks of structured outputs, if there were any
+    mask_ms: NotRequired[Count]  # median of the steps that had masks of structured outputs, if there were any
     mask_wait_ms: NotRequired[Count]  # of this, the time that the step waited for them
     saturated: NotRequired[bool]  # of a simulated run: whether its times grow with its length
 

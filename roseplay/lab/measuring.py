@@ -176,7 +176,7 @@ class MeasuredRun:
         steps: all that did any work.
         saturated: whether its times grow with its length, for a simulated one; ``None`` for a measured one.
         recomputed_tokens, moved_blocks: what preemptions cost; ``None`` for a simulated one.
-        masks: means of the steps that had masks of structured outputs, as in ``document.Run``.
+        masks: medians of the steps that had masks of structured outputs, as in ``document.Run``.
     """
 
     answers: Sequence[MeasuredAnswer]
@@ -214,7 +214,7 @@ class MeasuredRun:
 
 def _masks(steps: Sequence[StepRecord]) -> dict[str, float]:
     names = ("mask_ms", "mask_wait_ms") if steps else ()
-    return {name: round(statistics.fmean(getattr(step, name) for step in steps), 4) for name in names}
+    return {name: round(statistics.median(getattr(step, name) for step in steps), 4) for name in names}
 
 
 def _row(step: StepRecord) -> StepSummary:

@@ -67,7 +67,7 @@ class Matcher:
         """
         if self.error is not None:
             return
-        self._fill(masks[0])
+        self._ll.unsafe_compute_mask_ptr(masks[0].ctypes.data, masks[0].nbytes)  # without the interpreter's lock
         if self._ll.is_error() or not masks[0].any():
             self.error = brief(self._ll.get_error()) or "no token of the model can follow"
             masks[0] = 0
@@ -77,12 +77,9 @@ class Matcher:
             if token in self._eos_token_ids or not self._ll.try_consume_tokens([token]):
                 break
             taken += 1
-            self._fill(row)
+            self._ll.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         if taken:
             self._ll.rollback(taken)
-
-    def _fill(self, row: Bits) -> None:
-        self._ll.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)  # releases the interpreter's lock
 
 
 class Grammars:

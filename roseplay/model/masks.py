@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -38,14 +39,18 @@ class StepMasks:
         self.row_of = {row: number for number, row in enumerate(rows)}
         self.took_ns = self.waited_ns = 0
         if entries:
-            self._computed = thread.submit(_compute, [entry for _, entry in entries], late, pin)
+            work = partial(_compute, [entry for _, entry in entries], late, pin)
+            try:
+                self._result = thread.submit(work).result
+            except RuntimeError:  # while the program ends, threads take no more work
+                self._result = work
             if not beside:
                 self.forbidden()
 
     def forbidden(self) -> torch.Tensor:
         """Wait for the masks and return them: bool ``[rows, vocabulary or more]``, on the host."""
         begin = time.perf_counter_ns()
-        forbidden, self.took_ns = self._computed.result()
+        forbidden, self.took_ns = self._result()
         self.waited_ns += time.perf_counter_ns() - begin
         return forbidden
 

@@ -76,7 +76,7 @@ DEFINITIONS: Mapping[str, str] = {
     "preemptions": "How often a request lost its blocks to another and had to compute them again.",
     "recomputed_tokens": "Tokens that were computed again because a preempted request had lost their blocks.",
     "moved_mb": "KV blocks that were copied to host memory for preempted requests, and back.",
-    "mask_ms": "How long it took to compute which tokens structured outputs allow next: mean of the steps that had some.",
+    "mask_ms": "How long it took to compute which tokens structured outputs allow next: median of the steps that had some.",
     "mask_wait_ms": "The part of this for which the step waited.",
     "kv_pool_tokens": "The most tokens that the KV blocks can hold.",
 }

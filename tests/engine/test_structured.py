@@ -20,7 +20,7 @@ from roseplay.core.request import FinishReason, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.engine.messages import Abort
 from roseplay.engine.stream import Stream
-from roseplay.engine.structured import check_structure
+from roseplay.engine.structured import Compiler, check_structure
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.grammar import grammars_of
 from roseplay.model.step_sampler import StepSampler
@@ -147,8 +147,8 @@ def test_the_same_answers_where_steps_overlap(alone: list[list[int]]):
         assert answers(engine) == alone
 
 
-def test_each_row_has_its_own_mask_where_memory_is_short(chat_engine: Engine):
-    """Rows are then drawn in parts, some of which have no mask."""
+def test_each_row_has_its_own_mask(chat_engine: Engine):
+    """Also where memory is short, so that rows are drawn in parts, and while the program ends, with its threads."""
     info = chat_engine.info
     grammars = grammars_of(chat_engine.tokenizer, info.vocab_size, info.eos_token_ids)
     params = [FREE, *(SamplingParams(structured_outputs={"choice": [word]}) for word in ("a", "b")), FREE]
@@ -158,9 +158,11 @@ def test_each_row_has_its_own_mask_where_memory_is_short(chat_engine: Engine):
     ]
     step = Step(0, [StepEntry(request, 0, 1, 1, samples=True, logits_entry=n) for n, request in enumerate(requests)])
     logits = torch.randn(4, info.vocab_size, generator=torch.Generator().manual_seed(1))
-    for most in (None, 1, 2):
+    for most, ending in ((None, False), (1, False), (2, False), (2, True)):
         sampler = StepSampler(lambda: None, Accelerator)
         sampler._limit = MemoryLimit(most)
+        if ending:
+            sampler._mask_thread.shutdown()
         draws = sampler.sample(step, [0, 1, 2, 3], logits, masks=sampler.masks(step, pin=False))
         tokens = [chat_engine.tokenizer.decode([token]) for token in draws.tokens()]
         assert tokens[1:3] == ["a", "b"]
@@ -222,6 +224,12 @@ def test_without_llguidance_the_refusal_says_what_to_install(chat_engine: Engine
     tokenizer = copy.copy(chat_engine.tokenizer)  # for which nothing is compiled yet
     with pytest.raises(ValueError, match=r"structured_outputs needs llguidance: pip install 'roseplay\[structured\]'"):
         check_structure(CHOICE, tokenizer, chat_engine.info)
+
+
+def test_a_grammar_is_compiled_even_while_the_program_ends(chat_engine: Engine):
+    compiler = Compiler("tiny-chat", chat_engine.config, chat_engine.info)
+    compiler._thread.shutdown()
+    assert compiler.start(CHOICE.structured_outputs).result(0).error is None
 
 
 def test_no_step_waits_for_a_grammar():

@@ -117,7 +117,7 @@ def test_what_preemptions_cost_is_known_of_an_engine_that_reports_steps_and_the_
     assert [(cost["recomputed_tokens"], cost["moved_mb"]) for cost in costs] == [(None, None), (None, None), (5, 0.006)]
 
 
-def test_masks_are_means_of_the_steps_that_had_some() -> None:
+def test_masks_are_medians_of_the_steps_that_had_some() -> None:
     steps = [
         StepRecord(n, start_ns=0, end_ns=1, mask_ms=took, mask_wait_ms=took / 2) for n, took in enumerate((0, 2, 4))
     ]
