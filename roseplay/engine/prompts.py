@@ -19,7 +19,7 @@ _MARK, _RESULT = "what-the-message-says", "what-the-tool-says"
 _PROBED: weakref.WeakKeyDictionary[Any, tuple[Any, dict[Any, Any]]] = weakref.WeakKeyDictionary()  # of a template
 
 
-def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, **template: Any) -> list[int]:
+def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: Mapping[str, Any] = {}) -> list[int]:
     """Returns the token ids of a prompt, which is text, chat messages or token ids.
 
     A chat template places the beginning-of-sequence token itself, so none is added to its text. Only the template can
@@ -27,15 +27,16 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, **templat
     control tokens.
 
     Args:
-        template: options of the chat template, such as ``continue_final_message``, and values of its variables.
+        options: of the tokenizer for text, such as ``add_special_tokens``; of the chat template for messages, such as
+            ``continue_final_message``, and values of its variables.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
     """
     if isinstance(prompt, str):
-        token_ids = _tokenize(_need(tokenizer), prompt)
+        token_ids = _tokenize(_need(tokenizer), prompt, **options)
     elif isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
-        token_ids = _encode_chat(prompt, _need(tokenizer), template)
+        token_ids = _encode_chat(prompt, _need(tokenizer), options)
     elif isinstance(prompt, Sequence):
         token_ids = _check_ids(prompt, vocab_size)
     else:
@@ -51,7 +52,7 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template
     named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
     texts = list(_texts(messages))
     if not any(map(named.search, texts)):
-        return _tokenize(tokenizer, render_chat(messages, tokenizer, **template), add_special_tokens=False)
+        return _tokenize(tokenizer, render_chat(messages, tokenizer, template), add_special_tokens=False)
     if any(map(_STAND_IN.search, texts)):
         raise ValueError("a message has a control token's name and the characters U+F8FE and U+F8FF: leave one out")
     literals: list[str] = []
@@ -65,7 +66,7 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template
         for message in messages
     ]
     token_ids: list[int] = []
-    for position, part in enumerate(_STAND_IN.split(render_chat(replaced, tokenizer, **template))):
+    for position, part in enumerate(_STAND_IN.split(render_chat(replaced, tokenizer, template))):
         if position % 2:
             token_ids += _encode_literally(tokenizer, literals[int(part)])
         elif part:
@@ -105,7 +106,7 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
     return token_ids
 
 
-def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, **template: Any) -> str:
+def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> str:
     """Returns chat messages as text by the model's chat template, or as plain paragraphs if it has none."""
     given = [dict(message) for message in messages]
     if any(message.get("tool_calls") or message.get("role") == "tool" for message in given):

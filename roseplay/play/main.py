@@ -200,6 +200,7 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
         traces=asked.traces(),
         has_api=not options.addresses,
         names=asked.served_model_name,
+        origins=asked.allow_origin,
         view=options.view,
     )
     config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)

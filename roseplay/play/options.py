@@ -96,7 +96,7 @@ def _names(lists: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for names in lists or () for name in names.split(",") if name.strip()))
 
 
-_OF_PROGRAMS = ("kv_events_port", "forward_pass_port", "otlp_traces_endpoint", "served_model_name")
+_OF_PROGRAMS = ("kv_events_port", "forward_pass_port", "otlp_traces_endpoint", "served_model_name", "allow_origin")
 # What needs an engine of one's own, besides its settings, by the flag that leaves it out, and why it does.
 _FOREIGN = {
     "replay": ("--replay shows a recording without an engine", ("model", "models", "record", *_OF_PROGRAMS)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -67,6 +67,7 @@ def create_app(
     traces: Traces | None = None,
     has_api: bool = True,
     names: Sequence[str] = (),
+    origins: Collection[str] = (),
     view: str | None = None,
 ) -> FastAPI:
     """Returns the application of a page; it starts and closes a ``Playground`` that is passed as ``host``.
@@ -80,6 +81,7 @@ def create_app(
         view: which controls the page shows at first, see ``page_head``.
         has_api: whether programs are served below ``/v1``; not if another server's API is shown.
         names: under which they may also ask for the model, see ``ModelNames``.
+        origins: web sites whose pages may use the API, see ``Guard``.
     """
     own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is built
     served = has_api and not host.replaying
@@ -113,7 +115,7 @@ def create_app(
         app.add_middleware(AdmissionGate, served=host)
     if isinstance(host, EngineHost):
         app.add_middleware(StartGate, host=host)
-    add_gates(app, hosts, key, drain, monitor)
+    add_gates(app, hosts, key, drain, monitor, origins)
     app.include_router(assets.router)
     app.include_router(health_router(host, drain))
     app.include_router(engine_router(host))

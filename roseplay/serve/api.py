@@ -16,7 +16,7 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
-from roseplay.serve.errors import METHODS, PREFIX, ApiError, OpenAIRoute, refuse_other_methods
+from roseplay.serve.errors import METHODS, PREFIX, OpenAIRoute, refuse_other_methods, refuse_unknown
 from roseplay.serve.model_names import ModelNames
 from roseplay.serve.monitor import broke_off
 from roseplay.serve.prompt_text import PromptText
@@ -57,8 +57,7 @@ def api_router(served: Served, names: ModelNames, traces: Traces | None = None) 
 
     @router.api_route("/{path:path}", methods=list(METHODS), include_in_schema=False)
     def unknown(path: str, request: Request) -> Response:
-        served = "models, completions and chat/completions"
-        raise ApiError(404, f"{request.method} /v1/{path} is not served here: {served} are", code="unknown_url")
+        return refuse_unknown(f"v1/{path}", request)
 
     return router
 

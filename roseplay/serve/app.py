@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 
+import roseplay
 from roseplay.serve.admission import AdmissionGate
 from roseplay.serve.api import api_router
+from roseplay.serve.bodies import DetokenizeBody, TokenizeBody
 from roseplay.serve.body_limits import MAX_BODY, BodyLimits
 from roseplay.serve.drain import Drain, DrainGate
-from roseplay.serve.errors import OpenAIRoute
+from roseplay.serve.errors import METHODS, OpenAIRoute, refuse_other_methods, refuse_unknown
 from roseplay.serve.guard import Guard
 from roseplay.serve.health import health_router
 from roseplay.serve.keys import KeyGate
@@ -24,6 +26,7 @@ from roseplay.serve.monitor import Monitor, ReplyCounter, metrics_router
 from roseplay.serve.runtime_config import runtime_config_router
 from roseplay.serve.served import Served
 from roseplay.serve.submissions import Submissions
+from roseplay.serve.submitting import detokenize, tokenize
 
 if TYPE_CHECKING:
     from roseplay.engine.engine_like import EngineLike
@@ -57,6 +60,7 @@ def create_app(
     traces: Traces | None = None,
     monitor: Monitor | None = None,
     names: Sequence[str] = (),
+    origins: Collection[str] = (),
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
     """Returns the application of an engine without a web page.
@@ -68,6 +72,7 @@ def create_app(
         traces: records the API's requests; closed with the application.
         monitor: serves ``/metrics`` and logs requests; by default a new one for this engine.
         names: under which clients may also ask for the model, see ``ModelNames``.
+        origins: web sites whose pages may use the API, see ``Guard``.
         routers: additional routes.
     """
     reporting = monitor or Monitor(served, log_requests=log_requests, traces=traces, names=names)
@@ -86,7 +91,7 @@ def create_app(
     most = max(MAX_BODY, MAX_PROMPT_BYTES_PER_TOKEN * served.engine.info.max_model_len)
     app.add_middleware(BodyLimits, max_bytes=lambda path: most)
     app.add_middleware(AdmissionGate, served=served)
-    add_gates(app, hosts, key, drain, reporting)
+    add_gates(app, hosts, key, drain, reporting, origins)
     app.include_router(health_router(served, drain))
     for router in routers:  # before the API's, which answers everything else below /v1
         app.include_router(router)
@@ -98,37 +103,64 @@ def create_app(
             f"roseplay serves {served.engine.info.model} to OpenAI's clients under /v1; its routes: /openapi.json\n"
         )
 
+    app.add_api_route("/{path:path}", refuse_unknown, methods=list(METHODS), include_in_schema=False)
     return app
 
 
 def add_program_routes(
     app: FastAPI, served: Served, monitor: Monitor, names: Sequence[str] = (), traces: Traces | None = None
 ) -> None:
-    """Add ``/metrics``, ``/reset_prefix_cache`` and everything below ``/v1``."""
-    app.include_router(metrics_router(monitor))
+    """Add ``/metrics``, vLLM's routes of an engine, and everything below ``/v1``."""
+    for router in (metrics_router(monitor), _engine_router(served, ModelNames(names))):
+        refuse_other_methods(router)
+        app.include_router(router)
     app.include_router(runtime_config_router(served))
-    app.include_router(_prefix_cache_router(served))
     app.include_router(api_router(served, ModelNames(names), traces))
 
 
-def _prefix_cache_router(served: Served) -> APIRouter:
-    """Returns the route that clears the prefix cache, for example between a benchmark's runs; vLLM has the same."""
+def _engine_router(served: Served, names: ModelNames) -> APIRouter:
+    """Returns routes that vLLM has too, outside ``/v1``: those in ``OF_ENGINE``."""
     router = APIRouter(route_class=OpenAIRoute)
 
     @router.post("/reset_prefix_cache")
     def reset() -> Response:
-        """Clear the prefix cache; an empty reply. Running requests keep their blocks."""
+        """Clear the prefix cache, for example between a benchmark's runs; an empty reply. Running requests keep their blocks."""
         served.engine.clear_cache()
         return Response()
+
+    @router.post("/tokenize")
+    async def tokens(body: TokenizeBody) -> dict[str, Any]:
+        """The token ids of a text, or of a chat with the model's template."""
+        if body.model is not None:
+            names.check(served.engine, body.model)
+        return await served.submissions.run(tokenize, served.engine, body)
+
+    @router.post("/detokenize")
+    async def text(body: DetokenizeBody) -> dict[str, str]:
+        """The text of token ids."""
+        if body.model is not None:
+            names.check(served.engine, body.model)
+        return await served.submissions.run(detokenize, served.engine, body)
+
+    @router.get("/version")
+    def version() -> dict[str, str]:
+        return {"version": roseplay.__version__}
 
     return router
 
 
-def add_gates(app: FastAPI, hosts: Iterable[str], key: str | None, drain: Drain, monitor: Monitor | None) -> None:
+def add_gates(
+    app: FastAPI,
+    hosts: Iterable[str],
+    key: str | None,
+    drain: Drain,
+    monitor: Monitor | None,
+    origins: Collection[str] = (),
+) -> None:
     """Add the checks in front of all routes, mounted ones included. Call this after adding other middleware."""
     app.add_middleware(DrainGate, drain=drain)  # the last one added runs first
     if key is not None:
         app.add_middleware(KeyGate, key=key)
     if monitor is not None:
         app.add_middleware(ReplyCounter, monitor=monitor)
-    app.add_middleware(Guard, hosts=set(hosts))
+    app.add_middleware(Guard, hosts=set(hosts), origins=origins)

@@ -287,17 +287,11 @@ class Message(_Body):
         return {"role": role, "content": text, **{field: value for field, value in more.items() if value}}
 
 
-class ChatBody(Sampling):
-    """``POST /v1/chat/completions``."""
+class ChatPrompt(_Body):
+    """A chat as the model's chat template takes it."""
 
-    prompt_field = "messages"
     messages: Annotated[list[Message], _AT_FIRST, Field(min_length=1)]
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    logprobs: bool = False
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    parallel_tool_calls: bool = True  # without tools either value asks for nothing
-    # Variables of the chat template.
+    # Variables of the template.
     reasoning_effort: str | None = None
     verbosity: str | None = None
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -305,6 +299,30 @@ class ChatBody(Sampling):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _end_of_prompt(self) -> ChatPrompt:
+        if (
+            self.continue_final_message
+            and self.add_generation_prompt
+            and "add_generation_prompt" in self.model_fields_set
+        ):
+            why = (
+                "continue_final_message continues the last message: set add_generation_prompt to false, or leave it out"
+            )
+            raise _refused("continue_final_message", why)
+        return self
+
+
+class ChatBody(Sampling, ChatPrompt):
+    """``POST /v1/chat/completions``."""
+
+    prompt_field = "messages"
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    parallel_tool_calls: bool = True  # without tools either value asks for nothing
 
     @property
     def limit(self) -> str:
@@ -316,15 +334,32 @@ class ChatBody(Sampling):
             raise _refused("top_logprobs", "top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
         return self
 
-    @model_validator(mode="after")
-    def _end_of_prompt(self) -> ChatBody:
-        if (
-            self.continue_final_message
-            and self.add_generation_prompt
-            and "add_generation_prompt" in self.model_fields_set
-        ):
-            why = (
-                "continue_final_message continues the last message: set add_generation_prompt to false, or leave it out"
-            )
-            raise _refused("continue_final_message", why)
-        return self
+
+class _Counted(_Body):
+    model: str | None = None
+    return_token_strs: bool = False
+
+
+class CountedText(_Counted):
+    """``POST /tokenize`` for a text."""
+
+    prompt: str
+    add_special_tokens: bool = True
+
+
+class CountedChat(_Counted, ChatPrompt):
+    """``POST /tokenize`` for a chat."""
+
+
+_TOKENIZE = f"{BRANCH}a chat", f"{BRANCH}a text"
+TokenizeBody = Annotated[
+    Annotated[CountedChat, Tag(_TOKENIZE[0])] | Annotated[CountedText, Tag(_TOKENIZE[1])],
+    Discriminator(lambda body: _TOKENIZE[not (isinstance(body, dict) and "messages" in body)]),
+]
+
+
+class DetokenizeBody(_Body):
+    """``POST /detokenize``."""
+
+    model: str | None = None
+    tokens: _TokenIds

@@ -21,6 +21,9 @@ from roseplay.settings import SettingError
 logger = logging.getLogger(__name__)
 
 PREFIX = "/v1"
+# Other routes that are no part of a page; where a path begins with one of the first, errors have OpenAI's format.
+OF_ENGINE = ("/detokenize", "/reset_prefix_cache", "/tokenize", "/version")
+OF_PROGRAMS = (f"{PREFIX}/", *OF_ENGINE, "/health", "/metrics", "/ready")
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 REFUSED = "refused"  # type of a validation error that names its ``field`` itself
 BRANCH = "of type "  # begins the tags of the types that a field may have
@@ -55,9 +58,9 @@ class ApiError(Exception):
 def refusal(
     path: str, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Returns a refusal ahead of all routes: in OpenAI's format below ``/v1``, otherwise in FastAPI's."""
-    in_v1 = path.startswith(f"{PREFIX}/")
-    body = ApiError(status, message, code=code).document() if in_v1 else {"detail": message}
+    """Returns a refusal ahead of all routes: in OpenAI's format for programs, in FastAPI's for the page."""
+    openai = path.startswith((f"{PREFIX}/", *OF_ENGINE))
+    body = ApiError(status, message, code=code).document() if openai else {"detail": message}
     return JSONResponse(body, status, headers)
 
 
@@ -87,6 +90,12 @@ class OpenAIRoute(APIRoute):
                 return api_error(error).response()
 
         return handle_or_say_why
+
+
+def refuse_unknown(path: str, request: Request) -> Response:
+    """The route of every path that is not served."""
+    message = f"{request.method} /{path} is not served here: {PREFIX}/models, {PREFIX}/completions and"
+    return ApiError(404, f"{message} {PREFIX}/chat/completions are", code="unknown_url").response()
 
 
 def refuse_other_methods(router: APIRouter) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from roseplay.serve.errors import METHODS, OF_PROGRAMS
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _OTHER_SITES = ("cross-site", "same-site")  # to a browser, another port of this machine is the same site
@@ -53,11 +56,18 @@ class Guard:
     """ASGI middleware: 403 for an unknown Host, and for requests from pages of other sites.
 
     Another site may link to the page and do nothing else: no reply may be read by its scripts or framed by its pages.
+
+    Args:
+        origins: other sites, or ``*`` for all, whose scripts may use the routes for programs. Browsers send no cookies with
+            these requests, so that a key must be in their headers.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Collection[str] = ()) -> None:
         self._app = app
         self._hosts = set(hosts)
+        self._shared = CORSMiddleware(
+            app, origins, METHODS, ["*"], allow_private_network=True, expose_headers=["Retry-After"]
+        )
         # In a Space, Hugging Face's page shows it in a frame.
         framing = "'self' https://huggingface.co https://*.hf.space" if os.environ.get("SPACE_ID") else "'self'"
         self._policy = (b"content-security-policy", f"frame-ancestors {framing}".encode())
@@ -66,17 +76,27 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        send = self._sending(send)
-        refusal = self._refusal(Headers(scope=scope), scope.get("method", "WEBSOCKET"))
+        headers = Headers(scope=scope)
+        shares = self._shares(scope, headers)
+        send = self._sending(send, readable=shares)
+        refusal = self._refusal(headers, scope.get("method", "WEBSOCKET"), shares=shares)
         if refusal:
             await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await (self._shared if shares else self._app)(scope, receive, send)
 
-    def _refusal(self, headers: Headers, method: str) -> str | None:
+    def _shares(self, scope: Scope, headers: Headers) -> bool:
+        """Whether this is a route for programs, and a request from a page of another site that may use it."""
+        origin = headers.get("origin")
+        allowed = origin is not None and self._shared.is_allowed_origin(origin)
+        return allowed and scope["type"] == "http" and scope["path"].startswith(OF_PROGRAMS)
+
+    def _refusal(self, headers: Headers, method: str, *, shares: bool) -> str | None:
         host = headers.get("host", "")
         if not self._is_ours(host):
             return f"{host[:80]!r} is not a name of this server; to allow it, start the server with --allow-host\n"
+        if shares:
+            return None
         origin = headers.get("origin")
         if method not in _SAFE_METHODS and origin is not None and not self._same_site(origin, host):
             return f"a page from {origin[:80]} may not change anything here\n"
@@ -85,14 +105,14 @@ class Guard:
             return "a page from another site may only link to this one\n"
         return None
 
-    def _sending(self, send: Send) -> Send:
-        """Returns a ``send`` that limits which pages may frame a reply, and drops headers that let other origins read
-        it: Gradio allows all ports of localhost."""
+    def _sending(self, send: Send, *, readable: bool) -> Send:
+        """Returns a ``send`` that limits which pages may frame a reply and, unless it is readable for another origin,
+        drops headers that would let one read it: Gradio allows all ports of localhost."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message.get("headers", ())
-                kept = [(k, v) for k, v in headers if not k.lower().startswith(b"access-control-allow-")]
+                kept = [(k, v) for k, v in headers if readable or not k.lower().startswith(b"access-control-allow-")]
                 message = {**message, "headers": [*kept, self._policy]}
             await send(message)
 

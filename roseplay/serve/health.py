@@ -9,6 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 
 from roseplay.serve.drain import Drain
+from roseplay.serve.errors import refuse_other_methods
 from roseplay.serve.keys import without_key
 from roseplay.serve.served import Served
 
@@ -51,6 +52,7 @@ def health_router(served: Served, drain: Drain) -> APIRouter:
         """200 while the server takes new requests."""
         return await report(request, response, draining=drain.began)
 
+    refuse_other_methods(router)
     return router
 
 

@@ -194,7 +194,17 @@ def _serve(
     key, log_requests, traces = options.api_key, options.log_requests, options.traces()
     names = options.served_model_name
     monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces, names=names)
-    app = create_app(served, hosts, key=key, drain=drain, traces=traces, monitor=monitor, names=names, routers=routers)
+    app = create_app(
+        served,
+        hosts,
+        key=key,
+        drain=drain,
+        traces=traces,
+        monitor=monitor,
+        names=names,
+        origins=options.allow_origin,
+        routers=routers,
+    )
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
     server = DrainingServer(config, drain, options.grace_s, interrupts, abort=served.engine.abort_all)
     address, info = address_of(listener, options.host), served.engine.info
@@ -206,10 +216,13 @@ def _serve(
 
 
 def warn_if_open(server: ServerOptions) -> None:
-    """Warn if other machines may use the server without a key."""
-    if server.api_key is None and not is_loopback(server.host):
+    """Warn if other machines, or the pages of all web sites, may use the server without a key."""
+    anyone = {server.host: "other machines"} if not is_loopback(server.host) else {}
+    if "*" in server.allow_origin:
+        anyone["the API"] = "the pages of every web site"
+    for what, whom in anyone.items() if server.api_key is None else ():
         print(
-            f"roseplay: {server.host} is open to other machines: set --api-key or {KEY_VARIABLE} to ask them for a key",
+            f"roseplay: {what} is open to {whom}: set --api-key or {KEY_VARIABLE} to ask them for a key",
             file=sys.stderr,
         )
 

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import logging
 import os
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class ServerOptions:
             of None publishes nothing.
         otlp_traces_endpoint: where a span of each API request is sent; None sends none.
         served_model_name: names that the model answers to, see ``ModelNames``.
+        allow_origin: web sites whose pages may use the API, see ``Guard``.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +50,7 @@ class ServerOptions:
     publish_host: str = "127.0.0.1"
     otlp_traces_endpoint: str | None = None
     served_model_name: tuple[str, ...] = ()
+    allow_origin: tuple[str, ...] = ()
 
     @property
     def publishes(self) -> bool:
@@ -103,6 +106,14 @@ def add_server_flags(parser: Any, port: int) -> None:
         default=[],
         metavar="NAME",
         help="another host name by which clients may address this server; may be repeated",
+    )
+    group.add_argument(
+        "--allow-origin",
+        action="extend",
+        nargs="+",
+        type=_origin,
+        metavar="ORIGIN",
+        help="a web site, such as https://chat.example, whose pages may use the API, or * for all; may be repeated",
     )
     group.add_argument(
         "--served-model-name",
@@ -161,7 +172,7 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
     if arguments["otlp_traces_endpoint"] is not None:
         import roseplay.serve.traces  # noqa: F401
     given = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}
-    lists = {name: tuple(given[name] or ()) for name in ("allow_host", "served_model_name")}
+    lists = {name: tuple(given[name] or ()) for name in ("allow_host", "allow_origin", "served_model_name")}
     return ServerOptions(**{**given, **lists})
 
 
@@ -175,6 +186,15 @@ def _key(text: str) -> str:
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise argparse.ArgumentTypeError("a key is printable ASCII without spaces")
     return text
+
+
+def _origin(text: str) -> str:
+    origin = text.lower().rstrip("/")
+    if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an origin: use https://HOST, with the port if it has one, or *"
+        )
+    return origin
 
 
 def _collector(text: str) -> str:

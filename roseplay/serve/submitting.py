@@ -11,7 +11,17 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.prompts import encode_prompt, template_has
 from roseplay.engine.stream import Stream
 from roseplay.engine.structured import check_structure
-from roseplay.serve.bodies import MOST_ANSWERS, MOST_PROMPT_LOGPROBS, ChatBody, CompletionBody, Sampling
+from roseplay.serve.bodies import (
+    MOST_ANSWERS,
+    MOST_PROMPT_LOGPROBS,
+    ChatBody,
+    ChatPrompt,
+    CompletionBody,
+    CountedChat,
+    CountedText,
+    DetokenizeBody,
+    Sampling,
+)
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
 from roseplay.settings import SettingError
@@ -50,10 +60,32 @@ def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepare
 
 def prepare_chat(engine: EngineLike, body: ChatBody) -> list[Prepared]:
     """Returns ``n`` requests for a chat; raises the errors of ``prepare_completion``."""
-    messages = [message.as_prompt() for message in body.messages]
-    token_ids = _encoded(engine, messages, "messages", **_template_options(engine.tokenizer, body))
+    token_ids = encode_chat(engine, body)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
+
+
+def encode_chat(engine: EngineLike, body: ChatPrompt) -> list[int]:
+    """Returns the token ids of a chat. Raises ``ApiError`` if a field is wrong."""
+    messages = [message.as_prompt() for message in body.messages]
+    return _encoded(engine, messages, "messages", _template_options(engine.tokenizer, body))
+
+
+def tokenize(engine: EngineLike, body: CountedChat | CountedText) -> dict[str, Any]:
+    """Returns the token ids of a chat or a text, as vLLM does. Raises ``ApiError`` if a field is wrong."""
+    if isinstance(body, CountedChat):
+        tokens = encode_chat(engine, body)
+    else:
+        tokens = _encoded(engine, body.prompt, "prompt", {"add_special_tokens": body.add_special_tokens})
+    names = engine.tokenizer.convert_ids_to_tokens(tokens) if body.return_token_strs else None
+    return {"count": len(tokens), "max_model_len": engine.info.max_model_len, "tokens": tokens, "token_strs": names}
+
+
+def detokenize(engine: EngineLike, body: DetokenizeBody) -> dict[str, str]:
+    """Returns the text of token ids, as vLLM does. Raises ``ApiError`` if the model has no such tokens."""
+    if engine.tokenizer is None:
+        raise ApiError(400, "this model has no tokenizer: its tokens have no text", param="tokens")
+    return {"prompt": engine.tokenizer.decode(_encoded(engine, body.tokens, "tokens"))}
 
 
 def prompt_texts(engine: EngineLike, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
@@ -84,14 +116,14 @@ def cancel_all(streams: Sequence[Stream]) -> None:
         stream.cancel()
 
 
-def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str, **template: Any) -> list[int]:
+def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str, options: Mapping[str, Any] = {}) -> list[int]:
     try:
-        return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size, **template)
+        return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size, options)
     except ValueError as error:
         raise ApiError(400, str(error), param=param) from None
 
 
-def _template_options(tokenizer: Any, body: ChatBody) -> dict[str, Any]:
+def _template_options(tokenizer: Any, body: ChatPrompt) -> dict[str, Any]:
     """Returns what a chat asks of the model's chat template; raises ``ApiError`` for what that does not have."""
     options: dict[str, Any] = {}
     if body.continue_final_message:

@@ -26,7 +26,7 @@ class Place:
     path: str
     gradio: bool
     queries: tuple[str, ...] = field(default=())
-    refuses: bool = False  # under /v1: responds in OpenAI's format that it is not served
+    refuses: bool = False  # responds in OpenAI's format that it is not served
 
     @property
     def open(self) -> bool:
@@ -56,4 +56,4 @@ def _walk(routes: Any, gradio: bool) -> Iterator[Place]:
             route = route if getattr(route, "dependant", None) else getattr(route, "original_route", route)
             queries = tuple(sorted(p.name for p in getattr(getattr(route, "dependant", None), "query_params", ())))
             for method in sorted(getattr(route, "methods", None) or ["WEBSOCKET"]):
-                yield Place(method, route.path, gradio, queries, route.name in ("refuse", "unknown"))
+                yield Place(method, route.path, gradio, queries, route.name in ("refuse", "unknown", "refuse_unknown"))

@@ -81,12 +81,17 @@ def test_how_the_prompt_ends(engine: Engine) -> None:
 def test_variables_of_the_template(engine: Engine) -> None:
     given = {"reasoning_effort": "low", "verbosity": "high", "chat_template_kwargs": {"enable_thinking": False}}
     assert prompt(engine, WITH_VARIABLES, LAST[:1], **given).startswith("low/high/False/")
+    names = ("engine", "param", "prompt", "tokenizer", "vocab_size")  # also arguments of functions here
+    for name in names:
+        named = prompt(engine, "{{" + name + "}}/" + WITHOUT_CALLS, LAST[:1], chat_template_kwargs={name: "its value"})
+        assert named.startswith("its value/")
     off = {"verbosity": "medium", "chat_template_kwargs": {"enable_thinking": False, "thinking": None}}
     assert prompt(engine, WITHOUT_CALLS, LAST, **off) == prompt(engine, WITHOUT_CALLS, LAST)
     for fields, param in (
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"verbosity": "low"}, "verbosity"),
         ({"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs.enable_thinking"),
+        ({"chat_template_kwargs": {"engine": "x"}}, "chat_template_kwargs.engine"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
         ({"chat_template_kwargs": {"add_generation_prompt": 1}}, "chat_template_kwargs.add_generation_prompt"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs.chat_template"),

@@ -90,3 +90,41 @@ def test_no_reply_lets_other_origins_read_it() -> None:
 def test_a_refusal_names_at_most_eighty_characters() -> None:
     refused = client().get("/", headers={"host": "x" * 100})
     assert "x" * 80 in refused.text and "x" * 81 not in refused.text
+
+
+class TestAllowedOrigins:
+    """Requests of scripts on pages of other sites."""
+
+    @pytest.fixture(params=["https://a.example", "*"])
+    def shared(self, request: pytest.FixtureRequest) -> TestClient:
+        routes = [Route(path, reply, methods=["GET", "POST"]) for path in ("/v1/models", "/tokenize", "/ui/delta", "/")]
+        guard = Guard(Starlette(routes=routes), allowed_hosts("127.0.0.1"), [request.param])
+        client = TestClient(guard, base_url=f"http://{OURS}", headers={"Origin": "https://a.example"})
+        client.params = {"listed": request.param}
+        return client
+
+    def test_they_may_use_the_routes_for_programs(self, shared: TestClient) -> None:
+        listed = shared.params["listed"]
+        asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-any"}
+        allowed = shared.options("/v1/models", headers={**asks, "Access-Control-Request-Private-Network": "true"})
+        assert allowed.status_code == 200 and allowed.headers["access-control-allow-origin"] == listed
+        assert "authorization" in allowed.headers["access-control-allow-headers"]
+        assert "POST" in allowed.headers["access-control-allow-methods"]
+        assert allowed.headers["access-control-allow-private-network"] == "true"
+        for path in ("/v1/models", "/tokenize"):
+            for method in ("GET", "POST"):
+                answer = shared.request(method, path, headers={"Sec-Fetch-Site": "cross-site"})
+                assert (answer.text, answer.headers["access-control-allow-origin"]) == ("here", listed)
+                assert "access-control-allow-credentials" not in answer.headers
+
+    def test_nothing_else(self, shared: TestClient) -> None:
+        for path in ("/", "/ui/delta"):
+            assert shared.post(path).status_code == 403
+            assert "access-control-allow-origin" not in shared.get(path).headers
+        assert shared.get("/v1/models", headers={"Host": "evil.example"}).status_code == 403
+        if shared.params["listed"] != "*":
+            other = {"Origin": "https://a.example.evil"}
+            assert shared.post("/v1/models", headers=other).status_code == 403
+            assert "access-control-allow-origin" not in shared.get("/v1/models", headers=other).headers
+            asks = {**other, "Access-Control-Request-Method": "POST"}
+            assert "access-control-allow-origin" not in shared.options("/v1/models", headers=asks).headers

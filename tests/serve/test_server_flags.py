@@ -48,6 +48,11 @@ def test_what_flags_say() -> None:
         *("0.0.0.0", 65535, ("a", "b"), "k", "debug", True, 0.0, 5557, 0, "127.0.0.2")
     )
     assert options("--grace 3600").grace_s == 3600
+    sites = "https://Chat.example/ app://obsidian.md"
+    assert options(f"--allow-origin * --allow-origin {sites}").allow_origin == (
+        "*",
+        *sites.lower().replace("/ ", " ").split(),
+    )
     assert options("--served-model-name a b --served-model-name c").served_model_name == ("a", "b", "c")
     parsed = parse("--model other --worker thread --max-batch-size 3".split())
     assert (parsed.model, parsed.config.worker, parsed.config.threads) == ("other", "thread", None)
@@ -97,6 +102,8 @@ def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys
         ("--autoscale 1..2", "--autoscale needs --ray"),
         ("--routing prefix", "--routing needs --ray"),
         ("--ray --routing random", "invalid choice"),
+        ("--allow-origin chat.example", "not an origin"),
+        ("--allow-origin https://chat.example/page", "not an origin"),
         ("--ray --replicas 0", "not a number of replicas"),
         ("--ray --replicas two", "not a number of replicas"),
         ("--ray --autoscale 2..2", "not a range"),
@@ -115,6 +122,7 @@ def test_flags_that_are_refused(flags: str, says: str, capsys: pytest.CaptureFix
         (ServerOptions("0.0.0.0"), True),
         (ServerOptions("0.0.0.0", api_key="k"), False),
         (ServerOptions("127.0.0.1"), False),
+        (ServerOptions("127.0.0.1", allow_origin=("https://a.example",)), False),
     ],
 )
 def test_a_server_that_anyone_may_use_says_so(
@@ -122,6 +130,12 @@ def test_a_server_that_anyone_may_use_says_so(
 ) -> None:
     warn_if_open(server)
     assert capsys.readouterr().err.count("0.0.0.0 is open to other machines") == warned
+
+
+def test_an_api_for_every_web_site_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    warn_if_open(ServerOptions("127.0.0.1", allow_origin=("*",)))
+    warn_if_open(ServerOptions("127.0.0.1", allow_origin=("*",), api_key="k"))
+    assert capsys.readouterr().err.count("the API is open to the pages of every web site") == 1
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ all of that is 404. Calls are checked before Gradio gets them, since it reports 
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -21,8 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from roseplay.formats.json_text import strict_json
 from roseplay.formats.text import shown
 from roseplay.serve.body_limits import ClientLeftError, read_body, replayed
+from roseplay.serve.errors import OF_PROGRAMS, ApiError
 
-OURS = ("/ui/", "/v1/", "/health", "/ready", "/metrics", "/reset_prefix_cache")
+OURS = ("/ui/", *OF_PROGRAMS)
 # Gradio's routes that stay open, by method.
 _OPEN = {
     "GET": re.compile(
@@ -76,9 +79,11 @@ class GradioGate:
         if path.startswith(OURS):
             await self._app(scope, receive, send)
             return
+        if scope["type"] == "websocket" or not _is_open(scope["method"], path):
+            nothing = ApiError(404, "there is nothing here: the API for programs is below /v1", code="unknown_url")
+            await nothing.response()(scope, receive, send)
+            return
         try:
-            if scope["type"] == "websocket" or not _is_open(scope["method"], path):
-                raise BadCallError(404, "there is nothing here")
             if scope["method"] == "POST":
                 receive = await self._checked(scope, receive)
             else:
@@ -115,20 +120,25 @@ class GradioGate:
             self._check_event(call)
         elif route in ("run", "call"):
             self._check_named(name_of[0], call)
+            body = json.dumps(call).encode()
         elif call.get("event_id") is None:
             raise BadCallError(422, "event_id is missing")
         elif route == "cancel" and (call.get("session_hash") is None or type(call.get("fn_index")) is not int):
             raise BadCallError(422, "name the call to cancel by its session_hash, fn_index and event_id")
         return replayed(body, receive)
 
-    def _check_named(self, name: str, call: Mapping[str, Any]) -> None:
+    def _check_named(self, name: str, call: dict[str, Any]) -> None:
         fn = self._public.get(name)
         if fn is None:
             raise BadCallError(404, f"there is no endpoint {shown(name)}: /gradio_api/info lists them")
         extra = sorted(set(call) - {"data", "session_hash"})
         if extra:
             raise BadCallError(422, f"unknown field {shown(extra[0])}: send data, and session_hash if there is one")
-        self._check_data(call.get("data"), len(fn.inputs), f"/{name}")
+        data = call.get("data")
+        if isinstance(data, list):  # arguments left out at the end have their defaults, as with ``gradio_client``
+            defaults = [parameter.default for parameter in inspect.signature(fn.fn).parameters.values()]
+            data += defaults[len(data) : len(fn.inputs)]
+        self._check_data(data, len(fn.inputs), f"/{name}")
 
     def _check_event(self, call: Mapping[str, Any]) -> None:
         index = call.get("fn_index")

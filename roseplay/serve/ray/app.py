@@ -34,12 +34,12 @@ class Ingress:
     """The application of ``roseplay serve``, in front of replicas. It reads its key from its process's environment."""
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
-        self, handle: Any, settings: RaySettings, hosts: list[str]
+        self, handle: Any, settings: RaySettings, hosts: list[str], origins: list[str]
     ) -> None:
         listen_on_node_address()
         about = await handle.about.remote()
         tokenizer = await asyncio.to_thread(open_tokenizer, settings.model, settings.config)
-        self._hosts, self._names = hosts, settings.names
+        self._hosts, self._names, self._origins = hosts, settings.names, origins
         self._engine = RayEngine(handle, about, settings.config, tokenizer, settings.max_replicas)
         self._engine.model = settings.model
 
@@ -49,8 +49,10 @@ class Ingress:
         hosts = allowed_hosts("127.0.0.1", self._hosts) | ({"*digits*"} if self._hosts else set())
         key = os.environ.get(KEY_VARIABLE) or None
         routers = [replicas_router(self._engine)]
-        names, monitor = self._names, RayMonitor(served, names=self._names)
-        return create_app(served, hosts, key=key, drain=Drain(), monitor=monitor, names=names, routers=routers)
+        names, origins, monitor = self._names, self._origins, RayMonitor(served, names=self._names)
+        return create_app(
+            served, hosts, key=key, drain=Drain(), monitor=monitor, names=names, origins=origins, routers=routers
+        )
 
 
 def app(args: Mapping[str, Any]) -> Any:
@@ -59,13 +61,14 @@ def app(args: Mapping[str, Any]) -> Any:
     Args:
         args: ``model``; ``replicas`` (1); ``most_replicas``, for autoscaling; ``engine`` and ``knobs``, settings by
             name; ``hosts``, names under which clients may reach the API; ``served_model_name``, one or more by which
-            they may ask for the model; ``round_robin``; ``grace_s``.
+            they may ask for the model; ``allow_origin``, web sites whose pages may use the API; ``round_robin``;
+            ``grace_s``.
 
     Raises:
         ValueError: an argument is wrong.
     """
     known = {"model", "replicas", "most_replicas", "engine", "knobs", "hosts", "served_model_name", "round_robin"}
-    known |= {"grace_s"}
+    known |= {"allow_origin", "grace_s"}
     unknown = sorted(set(args) - known)
     if unknown or "model" not in args:
         raise ValueError(f"unknown argument {', '.join(unknown)}" if unknown else "give the argument model")
@@ -85,4 +88,4 @@ def app(args: Mapping[str, Any]) -> Any:
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=settings.grace_s,
     )
-    return ingress.bind(replicas(settings), settings, list(args.get("hosts", [])))
+    return ingress.bind(replicas(settings), settings, list(args.get("hosts", [])), list(args.get("allow_origin", [])))
