@@ -111,7 +111,8 @@ def load_names(text: str) -> LoadNames | None:
 def read_load(text: str, names: LoadNames, time_ns: int) -> LoadEvent:
     """Returns the load in the metrics: the total over all engines behind the server and, if there are several, each.
 
-    The first ``MOST_REPLICAS`` engines are told apart, and the first ``MOST_SAMPLES`` samples of the load are read.
+    The first ``MOST_REPLICAS`` engines are told apart, and the first ``MOST_SAMPLES`` samples of the load are read. What
+    engines counted that have ended (the label ``ended`` of replicas) is in the total only.
     """
     families = {name for places in names.figures.values() for place in places for name, *_ in _SERIES.findall(place)}
     samples: Samples = {}
@@ -120,7 +121,7 @@ def read_load(text: str, names: LoadNames, time_ns: int) -> LoadEvent:
     for name, labels, value in islice(of_load, MOST_SAMPLES):
         samples.setdefault(name, []).append((labels, value))
         engine = next((labels[label] for label in ENGINE_LABELS if is_name(labels.get(label))), None)
-        if engine is not None and (engine in engines or len(engines) < MOST_REPLICAS):
+        if engine is not None and "ended" not in labels and (engine in engines or len(engines) < MOST_REPLICAS):
             engines.setdefault(engine, {}).setdefault(name, []).append((labels, value))
     replicas = {engine: _load(names, engines[engine]) for engine in sorted(engines)} if len(engines) > 1 else {}
     return LoadEvent(time_ns, _load(names, samples), replicas)

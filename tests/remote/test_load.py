@@ -101,6 +101,10 @@ def test_engines_behind_one_address_are_told_apart() -> None:
         "0": (3, 0.2),
         "1": (5, 0.6),
     }
+    ended = "".join(f'vllm:num_preemptions_total{{engine="{number}",ended="true"}} 7\n' for number in (1, 2))
+    load = read_load(text + ended, names, 0)
+    assert load.total.preemptions == 14
+    assert {name: each.preemptions for name, each in load.replicas.items()} == {"0": None, "1": None}
     alone = text.split('vllm:num_requests_running{engine="1"')[0]
     assert read_load(alone, names, 0).replicas == {}
 
