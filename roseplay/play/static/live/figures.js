@@ -12,7 +12,7 @@ import { time } from "../shared/time.js";
 import { percentiles } from "./percentiles.js";
 import { begunIn } from "./gaps.js";
 import { hitRate, loadBefore } from "./replicas.js";
-import { view } from "./view.js";
+import { SPANS, view } from "./view.js";
 
 const SPARK = 60; // figures in the small curve: about 15 s of them
 const LATENCIES_MS = 250, RATE_MS = 2000; // between two looks; the time of which the server gives the rate
@@ -68,8 +68,9 @@ function latencies() {
   if (!cells || document.hidden || key === latenciesOf) return;
   latenciesOf = key;
   for (const name of /** @type {("itl" | "ttft")[]} */ (["itl", "ttft"])) {
-    const began = name === "itl" || begunIn(view.latest(now)).length > 0; // otherwise, of the last minute
-    const window = view.latest(now, began ? view.span : 60_000), { parts, unit } = percentiles(name, window);
+    const longer = name === "ttft" ? SPANS.filter((ms) => ms > view.span) : []; // until an answer began in it
+    const span = [view.span, ...longer].find((ms) => begunIn(view.latest(now, ms)).length) ?? view.span;
+    const window = view.latest(now, span), { parts, unit } = percentiles(name, window);
     writeCell(name, parts, unit);
     write(cells[name].slow, slowedIn(window));
   }
