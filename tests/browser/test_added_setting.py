@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser
 
-from roseplay.config import CATALOGUE
+from roseplay.config import catalogue
 from roseplay.settings import Setting, Switch, Whole
 from tests.browser.modules import bare_page
 
@@ -13,7 +13,7 @@ def test_a_setting_that_the_server_adds_has_a_mark_and_rows_in_the_lab(browser: 
     knob = Setting(values=Whole(2, 9), label="Patience", hint="mood", help="It waits.", short="calm").to_dict()
     engine = Setting(values=Switch(), label="Zeal", hint="engine: mood", help="It tries hard.").to_dict()
     hidden = Setting(values=Switch(), label="Secret", hint="engine: mood", help="It hides.", lab="name").to_dict()
-    settings = {group: dict(known) for group, known in CATALOGUE.items()}
+    settings = {group: dict(known) for group, known in catalogue().items()}
     settings["knobs"] |= {"patience": knob}
     settings["config"] |= {"zeal": engine, "secret": hidden}
     head = "<span class='rp-sub'></span><span class='rp-rt'></span><div class='rp-plot'></div>"

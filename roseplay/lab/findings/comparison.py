@@ -18,7 +18,8 @@ _EXPLAIN = ("computed_tokens", "saved_tokens", "kv_pool_tokens", "mask_ms")
 _IF_NAMED = ("longest_ttft_ms", "small_tenant_queue_p50_ms", "large_tenant_queue_p50_ms")
 _ALWAYS_A_PRICE = ("ttft_p99_ms", "e2e_p99_ms")
 _WORK = ("output_tokens_per_s", "goodput_req_s")
-_OF_PREEMPTIONS = ("recomputed_tokens", "moved_mb")  # without a row where they are 0, unless the scenario is about them
+# Without a row where there is nothing of it, unless the scenario is about it.
+_IF_ANY = ("recomputed_tokens", "moved_mb", "mask_ms", "mask_wait_ms")
 
 Rows = Mapping[str, Row]
 
@@ -111,7 +112,7 @@ def _rows(document: Mapping[str, Any], limits: Limits) -> Rows:
 
 
 def _is_shown(row: Row, about: Sequence[str | None]) -> bool:
-    return row.name in about or row.name not in _OF_PREEMPTIONS or bool(row.a or row.b)
+    return row.name in about or row.name not in _IF_ANY or bool(row.a or row.b)
 
 
 def _pool_tokens(config: Mapping[str, Any]) -> int | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.config import CATALOGUE
+from roseplay.config import catalogue
 from roseplay.engine.records import COLUMNS
 from roseplay.recording.schema import READER
 
 
-def given(settings: Any = CATALOGUE) -> dict[str, Any]:
+def given(settings: Any = catalogue()) -> dict[str, Any]:
     """The data that modules read on import, in the form of ``shared/given.js``."""
     empty: dict[str, Any] = {"terms": {}, "labTerms": {}, "controls": {}, "demos": []}
     return {"settings": settings, "columns": COLUMNS, "recordingShape": READER, **empty}
