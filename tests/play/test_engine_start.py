@@ -130,6 +130,7 @@ class TestConsole:
     def test_a_terminal_that_is_gone_ends_nothing_else(self, status: StartStatus) -> None:
         stream = io.StringIO()
         console = StartConsole(status, stream)
+        status.take(Progress("libraries"))
         stream.close()
         console.look()
         console.stop()
