@@ -22,7 +22,7 @@ from pathlib import Path
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 UV = [sys.executable, "-m", "uv", "pip"]
-ANSWER_S = 20  # timeout of a question to the indexes: what an installation would add
+BACKEND_S = 10  # timeout for PyTorch's own index, which not every network reaches
 
 # pip's settings and the variables that tell uv the same. pip separates several values by spaces, as uv does unless noted.
 SETTINGS = {
@@ -109,19 +109,23 @@ class Uv:
 
     def added(self, arguments: Sequence[str], backend: Sequence[str] = ()) -> list[Download] | None:
         """Returns what ``install`` with these arguments would add; None if that cannot be found out."""
-        trial = self._output("install", "--dry-run", *backend, *arguments)
+        timeout = BACKEND_S if backend else None
+        trial = self._output(timeout, "install", "--dry-run", *backend, *arguments)
         if trial is None:
             return None
         pins = "\n".join(re.findall(r"^ \+ (\S+==\S+)$", trial.stderr, re.MULTILINE))
-        lock = self._output("compile", "-", "--no-deps", "--format", "pylock.toml", *backend, pins=pins)
+        lock = self._output(timeout, "compile", "-", "--no-deps", "--format", "pylock.toml", *backend, pins=pins)
         return None if lock is None else downloads(lock.stdout)
 
-    def _output(self, *arguments: str, pins: str = "") -> subprocess.CompletedProcess[str] | None:
+    def _output(
+        self, timeout: float | None, *arguments: str, pins: str = ""
+    ) -> subprocess.CompletedProcess[str] | None:
         """Returns what a command of uv prints; None if it fails, or an index does not answer in time."""
         env = {"UV_HTTP_RETRIES": "1", **self.env}
+        command = [*UV, *arguments]
         try:
             done = subprocess.run(
-                [*UV, *arguments], env=env, input=pins, capture_output=True, text=True, timeout=ANSWER_S, check=False
+                command, env=env, input=pins, capture_output=True, text=True, timeout=timeout, check=False
             )
         except subprocess.TimeoutExpired:
             return None
@@ -136,7 +140,7 @@ def choose_build(uv: Uv, arguments: Sequence[str], torch: str | None) -> tuple[l
     """
     added = uv.added(arguments)
     build = next((package for package in added or () if package.name == "torch"), None)
-    if added is not None and build is None:
+    if build is None and (added is not None or torch is None):  # nothing to choose, or the installation says why not
         return [], added
     if build is not None and build.local and (torch is None or build.version.endswith(f"+{torch}")):
         return [], added
