@@ -153,5 +153,6 @@ def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:
     """Returns a few requests of the workload, including the longest, so that first-time costs are not measured."""
     longest = max(range(len(workload)), key=prompt_tokens.__getitem__)
     chosen = [longest, *(index for index in range(len(workload)) if index != longest)][:WARM_UP_REQUESTS]
-    params = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
-    return [Arrival(0.0, workload[index].prompt, params) for index in chosen]
+    few = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
+    like = [(arrival.prompt, arrival.params.structured_outputs) for arrival in map(workload.__getitem__, chosen)]
+    return [Arrival(0.0, prompt, dataclasses.replace(few, structured_outputs=structure)) for prompt, structure in like]

@@ -16,9 +16,11 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.lab.arms import OpenArm, open_engine
 from roseplay.lab.job import Job
 from roseplay.lab.lab import Lab
+from roseplay.lab.load import warm_up
 from roseplay.lab.order import parse_experiment
 from roseplay.lab.words import sentences
 from roseplay.model.source import embedded_model
+from roseplay.traffic.prompts import TextPrompts
 from roseplay.traffic.scenarios import SCENARIOS
 from tests.lab.fake_arms import ended
 from tests.model.families import FAMILIES, tiny_model
@@ -99,6 +101,9 @@ def test_the_lab_measures_masks_of_structured_outputs() -> None:
     assert b["mask_wait_ms"] > 0
     rows = {row["name"]: row for row in document["summary"]["metrics"]}
     assert {"mask_ms", "mask_wait_ms"} <= rows.keys()
+    workload = SCENARIOS["structured-output"].workload(TextPrompts("Hi"))
+    structures = [arrival.params.structured_outputs is not None for arrival in warm_up(workload, [9, 2, *[1] * 14])]
+    assert structures[:2] == [True, False], "compiled before anything is measured"
 
 
 def test_an_engine_knows_what_memory_is_free_beside_it(live: Engine) -> None:
