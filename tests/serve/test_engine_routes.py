@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -9,6 +10,8 @@ import pytest
 
 import roseplay
 from roseplay.engine.client import Engine
+from roseplay.serve.bodies import CountedText
+from roseplay.serve.submitting import tokenize
 
 CHAT: list[Any] = [{"role": "user", "content": "What is a KV cache?"}]
 
@@ -32,6 +35,16 @@ def test_texts_and_chats_are_tokenized_and_back(address: str, engine: Engine) ->
     back = httpx.post(f"{address}/detokenize", json={"model": "tiny-chat", "tokens": ids})
     assert back.json() == {"prompt": "Hello <|end|>"}
     assert httpx.get(f"{address}/version").json() == {"version": roseplay.__version__}
+
+
+def test_a_text_is_tokenized_without_special_tokens_if_asked() -> None:
+    class Tokenizer:
+        def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
+            return {"input_ids": [9] * add_special_tokens + [int(word) for word in text.split()]}
+
+    engine: Any = SimpleNamespace(tokenizer=Tokenizer(), info=SimpleNamespace(vocab_size=10, max_model_len=5))
+    for special, expected in ((True, [9, 3, 4]), (False, [3, 4])):
+        assert tokenize(engine, CountedText(prompt="3 4", add_special_tokens=special))["tokens"] == expected
 
 
 @pytest.mark.parametrize(

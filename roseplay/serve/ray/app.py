@@ -72,7 +72,7 @@ def app(args: Mapping[str, Any]) -> Any:
     unknown = sorted(set(args) - known)
     if unknown or "model" not in args:
         raise ValueError(f"unknown argument {', '.join(unknown)}" if unknown else "give the argument model")
-    most, served = args.get("most_replicas"), args.get("served_model_name", ())
+    most = args.get("most_replicas")
     settings = RaySettings(
         model=str(args["model"]),
         config=EngineConfig(**args.get("engine", {})),
@@ -81,11 +81,17 @@ def app(args: Mapping[str, Any]) -> Any:
         most_replicas=None if most is None else int(most),
         round_robin=str(args.get("round_robin", False)).lower() == "true",
         grace_s=float(args.get("grace_s", 30.0)),
-        names=(served,) if isinstance(served, str) else tuple(served),
+        names=tuple(_each(args, "served_model_name")),
     )
     ingress = serve.deployment(Ingress, name="Ingress").options(
         max_ongoing_requests=MAX_ONGOING,
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=settings.grace_s,
     )
-    return ingress.bind(replicas(settings), settings, list(args.get("hosts", [])), list(args.get("allow_origin", [])))
+    return ingress.bind(replicas(settings), settings, _each(args, "hosts"), _each(args, "allow_origin"))
+
+
+def _each(args: Mapping[str, Any], name: str) -> list[str]:
+    """Returns the values of an argument that takes one or more; `serve run` passes one, as text."""
+    given = args.get(name, [])
+    return [given] if isinstance(given, str) else list(given)
