@@ -152,7 +152,7 @@ class FusedAngles(nn.Module):
         x, positions = torch.empty(1, 4, 1, dtype=dtype), torch.tensor([[0, 1, last // 3, last]])
         try:
             alike = all(same(*pair) for pair in zip(module(x, positions), fused(x, positions), strict=True))
-        except (AttributeError, RuntimeError, TypeError, ValueError):  # other inputs or another shape
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # other inputs or another shape
             return None
         return fused if alike else None
 
