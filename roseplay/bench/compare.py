@@ -14,9 +14,7 @@ import random
 import shlex
 import statistics
 import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -24,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags
-from roseplay.bench.peers import PEERS, Contest
+from roseplay.bench.peers import PEERS, Contest, contestant
+from roseplay.bench.process import Apart
 from roseplay.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
-
-_STOP_WITHIN_S = 10
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -112,56 +109,32 @@ def contest_of(args: argparse.Namespace) -> Contest:
     )
 
 
-class Peer:
-    """A contestant's process, which is killed if it takes longer than ``time_limit_s`` to answer."""
+class Peer(Apart):
+    """A contestant's process, which is given up if it takes longer than ``time_limit_s`` to answer."""
 
     def __init__(self, name: str, contest: Contest, time_limit_s: float) -> None:
-        self.name, self._time_limit_s = name, time_limit_s
-        self._tokens = len(contest.prompts) * contest.max_new_tokens
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "roseplay.bench.peers", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._ask(json.dumps(asdict(contest)))
+        self.name, self._tokens = name, len(contest.prompts) * contest.max_new_tokens
+        super().__init__(contestant, name, contest, limit_s=time_limit_s)
+        try:
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
 
     def run(self) -> dict[str, Any]:
-        """Returns the results of a run by ``peers.py``; raises ``BenchmarkError`` if it fails or has too few tokens."""
-        told: dict[str, Any] = self._ask("run")
+        """Returns the results of a run; raises ``BenchmarkError`` if it fails or has too few tokens."""
+        self.connection.send("run")
+        told = self._answer()
         if told["tokens"] != self._tokens:
             raise BenchmarkError(f"{self.name} generated {told['tokens']} tokens instead of {self._tokens}")
         return told
 
-    def _ask(self, line: str) -> Any:
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        assert stdin is not None and stdout is not None and stderr is not None
-        given_up = threading.Event()
-
-        def give_up() -> None:
-            given_up.set()
-            self._process.kill()
-
-        late = threading.Timer(self._time_limit_s, give_up)
-        late.start()
+    def _answer(self) -> dict[str, Any]:
         try:
-            stdin.write(line + "\n")
-            stdin.flush()
-            answer = stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        late.cancel()
-        if given_up.is_set():
-            raise BenchmarkError(f"{self.name} was given up after {self._time_limit_s:g} s")
-        if not answer:
-            why = (stderr.read().strip().splitlines() or ["it ended without a message"])[-1]
-            raise BenchmarkError(f"{self.name} failed: {why}")
-        return json.loads(answer)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate(timeout=_STOP_WITHIN_S)
+            answer: dict[str, Any] = self.receive()
+        except BenchmarkError as error:
+            raise BenchmarkError(f"{self.name} {error}") from None
+        return answer
 
 
 def _run_command(command: str, spec: Path) -> float:

@@ -11,19 +11,23 @@ continues. Ends with a table in Markdown.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import multiprocessing
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags, gpu_rows
 from roseplay.bench.gpu_machine import Figures, Group, Machine, Part, Row, measure
-from roseplay.bench.gpu_process import emulated, measure_apart
+from roseplay.bench.process import Apart
 from roseplay.bench.runs import BenchmarkError
 
 Measure = Callable[[Part, Machine, float], Iterator[tuple[str, Figures]]]
@@ -33,6 +37,8 @@ STAND_IN = "!!! STAND-IN: this is a CPU that runs a GPU's code on small shapes. 
 _ONE_SMALL, _EIGHT_BILLION, _PREFILL, _ATTENTION = 0.55, 0.7, 0.5, 0.8
 _SMALL_PUBLISHED = "serving engines, 0.6 to 1B, one stream: 12 to 52%; single-kernel decoders 67 to 78%"
 _BATCHES = (1, 32, 256)
+# Imported once, by the server whose forks measure the parts.
+_LIBRARIES = ["torch", "transformers", "roseplay.kernels", "roseplay.bench.gpu"]
 
 
 def parts() -> list[Part]:
@@ -119,6 +125,35 @@ def run(args: argparse.Namespace) -> Figures:
     return run_parts(args, parts(), _in_this_process if args.one_process else measure_apart)
 
 
+def measure_apart(part: Part, machine: Machine, limit_s: float) -> Iterator[tuple[str, Figures]]:
+    """Yields the rows of a part as they end. After ``limit_s`` seconds its processes are ended, and a last row says so."""
+    context: Any = None
+    if "forkserver" in multiprocessing.get_all_start_methods():  # loads the libraries once, and uses no GPU
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(_LIBRARIES)
+    began = time.monotonic()
+    with closing(Apart(_rows, part, machine, limit_s=limit_s, context=context)) as process:
+        try:
+            while row := process.receive(began):
+                yield row
+        except BenchmarkError as error:
+            yield part.name, {"error": f"it {error}"}
+
+
+def _rows(_: Connection | None, part: Part, machine: Machine) -> Iterator[tuple[str, Figures]]:
+    with emulated(machine):
+        yield from measure(part, machine)
+
+
+def emulated(machine: Machine) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which a machine without a GPU runs steps as one with a GPU does."""
+    if machine.on_gpu:
+        return contextlib.nullcontext()
+    from roseplay.kernels.cuda.emulation import emulate_gpu
+
+    return emulate_gpu()
+
+
 def run_parts(args: argparse.Namespace, parts: list[Part], measure: Measure) -> Figures:
     """Measure these parts, the first of which is the device; see ``run``."""
     began = time.monotonic()
@@ -155,8 +190,7 @@ def run_parts(args: argparse.Namespace, parts: list[Part], measure: Measure) -> 
 
 
 def _in_this_process(part: Part, machine: Machine, limit_s: float) -> Iterator[tuple[str, Figures]]:
-    with emulated(machine):
-        yield from measure(part, machine)
+    return _rows(None, part, machine)
 
 
 def _measured(machine: Machine, found: Figures) -> Machine:

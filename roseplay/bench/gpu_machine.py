@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roseplay.bench.runs import error_line
 from roseplay.config import EngineConfig, Knobs
 
 if TYPE_CHECKING:
@@ -155,4 +156,4 @@ def attempt(measure: Callable[[], Figures]) -> Figures:
 
 def error_of(error: Exception) -> Figures:
     """Returns an error's first line, in the place of figures."""
-    return {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0]}
+    return {"error": error_line(error)}

@@ -1,8 +1,6 @@
 """The contestants of ``roseplay bench compare``, each in its own process, which runs on request.
 
-Run as a program with a name from ``PEERS``. The first line of its input is a contest as JSON, answered by ``"ready"``.
-Each further line starts a run, answered by ``{"wall_s", "tokens"}`` and, from this engine, every ITL as ``"itl_ms"``.
-All contestants get the same model, prompts of token ids, arrival times, dtype and threads, decode greedily, and go on
+The results of a run are ``wall_s``, ``tokens`` and, from this engine, every ITL as ``itl_ms``. All contestants get the same model, prompts of token ids, arrival times, dtype and threads, decode greedily, and go on
 past end-of-sequence tokens.
 """
 
@@ -10,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
@@ -159,19 +156,12 @@ def _transformers_model(contest: Contest, attention: str) -> Any:
     return plain.to(ours.device).eval()
 
 
-def main() -> None:
+def contestant(orders: Connection, name: str, contest: Contest) -> Iterator[dict[str, Any]]:
+    """Yields when it is ready, and then the results of a run for each order that arrives."""
     logging.disable(logging.WARNING)
-    run = PEERS[sys.argv[1]](Contest(**json.loads(sys.stdin.readline())))
-    print(json.dumps("ready"), flush=True)
-    for _ in sys.stdin:
+    run = PEERS[name](contest)
+    yield {"ready": True}
+    while orders.recv():
         began = time.perf_counter()
         told = run()
-        print(json.dumps({"wall_s": time.perf_counter() - began, **told}), flush=True)
-    sys.stdout.flush()
-    import os
-
-    os._exit(0)  # a contestant's background threads must not keep the process alive
-
-
-if __name__ == "__main__":
-    main()
+        yield {"wall_s": time.perf_counter() - began, **told}

@@ -17,6 +17,11 @@ class BenchmarkError(RuntimeError):
     """A run has no figures, since it timed out or requests failed. The message is one line for the user."""
 
 
+def error_line(error: Exception) -> str:
+    """Returns an error's type and the first line of its message."""
+    return f"{type(error).__name__}: {error}".split("\n", 1)[0]
+
+
 def play_once(engine: Engine, workload: Workload, *, keep_cache: bool = False, time_limit_s: float = 600.0) -> Metrics:
     """Play the workload once and return its metrics; starts with an empty prefix cache unless ``keep_cache``.
 

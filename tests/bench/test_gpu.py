@@ -17,7 +17,6 @@ from roseplay.bench import gpu, gpu_checks
 from roseplay.bench.gpu_kernels import TINY as TINY_SHAPE
 from roseplay.bench.gpu_kernels import attention
 from roseplay.bench.gpu_machine import Group, Machine, Part, Row, measure
-from roseplay.bench.gpu_process import measure_apart
 from roseplay.bench.gpu_rows import idle_of
 from roseplay.bench.gpu_steps import compilations
 from roseplay.bench.main import main
@@ -146,9 +145,8 @@ def test_when_the_time_is_up_no_part_is_begun(tmp_path: Path):
 def test_a_part_is_ended_after_its_time(tmp_path: Path):
     (part,) = (part for part in gpu.parts() if part.name == "tiles")
     before = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    rows = list(measure_apart(part, Machine("cpu", True, tmp_path), 0.1, context))
-    assert rows == [("tiles", {"error": "it was ended after its 0 s"})]
+    rows = list(gpu.measure_apart(part, Machine("cpu", True, tmp_path), 0.1))
+    assert rows == [("tiles", {"error": "it was given up after 0.1 s"})]
     assert set(multiprocessing.active_children()) == before
 
 
