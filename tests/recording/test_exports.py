@@ -242,7 +242,7 @@ def test_the_report_is_one_file_with_a_row_for_each_fact_and_change(lines: list[
             {"part": "linear layers", "chosen": "oneDNN", "why": "packed < plain", "slow": None},
             {"part": "attention", "chosen": "gather", "why": "", "slow": None},
         ]
-        document[0]["info"]["sampling_defaults"] = {"temperature": 0.6, "top_k": 20}
+        document[0]["info"] |= {"sampling_defaults": {"temperature": 0.6, "top_k": 20}, "eos_token_ids": [2, 1007]}
         changes = [{"prefill_max_tokens": [None, 64]}, {"max_batch_size": [32, 8]}]
         document[1]["knobs"] = [[100.0 + number, 5, of] for number, of in enumerate(changes)]
 
@@ -256,6 +256,7 @@ def test_the_report_is_one_file_with_a_row_for_each_fact_and_change(lines: list[
     )
     assert (rows["linear layers"], rows["attention"]) == ("oneDNN: packed &lt; plain", "gather")
     assert (rows["model"], rows["sampling_defaults"]) == ("fake-chat", "temperature 0.6, top_k 20")
+    assert rows["eos_token_ids"] == "2, 1007"
     assert "choices" not in rows
     assert not any(value.startswith(("[", "{")) for value in rows.values())
     assert {rows[limit] for limit in ("prefill_max_batch_size", "step_max_tokens", "max_step_tokens")} == {"∞"}
