@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Route
 
-from roseplay.config import catalogue
 from roseplay.play.web import assets, scripts
 from tests.play.static.given import given
 
@@ -17,7 +16,7 @@ SITE = "http://page.test"
 STYLES = re.sub(r"@font-face {.*?}", "", assets.styles())  # without the fonts, which need a server
 
 
-def bare_page(browser: Browser, content: str, *, settings: Any = catalogue(), **options: Any) -> Page:
+def bare_page(browser: Browser, content: str, *, settings: Any = None, **options: Any) -> Page:
     """Open a page with ``content`` and the object ``Rose``; its ``load('live/why.js')`` returns a module's exports."""
     about = f'<script type="application/json" id="rose-given">{json.dumps(given(settings))}</script>'
     page = browser.new_page(**options)

@@ -9,7 +9,7 @@ from roseplay.engine.records import COLUMNS
 from roseplay.recording.schema import READER
 
 
-def given(settings: Any = catalogue()) -> dict[str, Any]:
+def given(settings: Any = None) -> dict[str, Any]:
     """The data that modules read on import, in the form of ``shared/given.js``."""
     empty: dict[str, Any] = {"terms": {}, "labTerms": {}, "controls": {}, "demos": []}
-    return {"settings": settings, "columns": COLUMNS, "recordingShape": READER, **empty}
+    return {"settings": settings or catalogue(), "columns": COLUMNS, "recordingShape": READER, **empty}
