@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -30,17 +31,11 @@ def source_version() -> str:
     if not (root / ".git").exists():  # git would find the repository of a folder above
         return UNTAGGED
     command = ["git", "describe", "--tags", "--match", "v[0-9]*"]
-    try:
-        described = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
-    except OSError:  # no git
-        return UNTAGGED
-    return version_of(described.strip())
+    with suppress(OSError):  # no git
+        return version_of(subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip())
+    return UNTAGGED
 
 
 def version_of(described: str) -> str:
     """Returns the version that ``git describe`` means; ``v0.2.0-5-g1a2b3c4`` is five commits after the tag v0.2.0."""
-    found = re.fullmatch(r"v(.+?)(?:-(\d+)-g[0-9a-f]+)?", described)
-    if found is None:
-        return UNTAGGED
-    tag, commits = found.groups()
-    return f"{tag}.post{commits}" if commits else tag
+    return re.sub(r"-(\d+)-g[0-9a-f]+$", r".post\1", described[1:]) if described.startswith("v") else UNTAGGED

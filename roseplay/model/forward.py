@@ -12,8 +12,8 @@ from roseplay.model.attention import Paged, carry
 
 def cache_parameter(model: PreTrainedModel) -> str:
     """Returns what a model's forward, and its output, call the cache: ``cache`` since transformers 5.24."""
-    forwards = (vars(kind).get("forward") for kind in type(model).__mro__)
-    new = any("cache" in inspect.signature(forward).parameters for forward in forwards if forward is not None)
+    forwards = filter(None, (vars(kind).get("forward") for kind in type(model).__mro__))
+    new = any("cache" in inspect.signature(forward).parameters for forward in forwards)
     return "cache" if new else "past_key_values"
 
 
