@@ -6,17 +6,27 @@ import copy
 import inspect
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-T = TypeVar("T")
 _STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # private-use characters, which ordinary text does not contain
 _PLAIN: weakref.WeakKeyDictionary[Any, Any] = (
     weakref.WeakKeyDictionary()
 )  # tokenizers' copies that read control tokens as text
 
 _MARK, _RESULT = "what-the-message-says", "what-the-tool-says"
-_PROBED: weakref.WeakKeyDictionary[Any, tuple[Any, dict[Any, Any]]] = weakref.WeakKeyDictionary()  # of a template
+_CALL = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {}}}
+_ASKED = {"role": "user", "content": "?"}
+# Messages with which it is tried what a chat template takes, and what each tokenizer's template made of them.
+_PROBES: dict[str, list[dict[str, Any]]] = {
+    "system": [{"role": "system", "content": _MARK}, _ASKED],
+    "tools": [
+        _ASKED,
+        {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+        {"role": "tool", "tool_call_id": "call00000", "content": _RESULT},
+    ],
+}
+_PROBED: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, str]]] = weakref.WeakKeyDictionary()
 
 
 def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: Mapping[str, Any] = {}) -> list[int]:
@@ -50,7 +60,8 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template
     """Returns the token ids of chat messages, with names of control tokens in their texts encoded as plain text."""
     names = [t.content for t in getattr(tokenizer, "added_tokens_decoder", {}).values() if t.special and t.content]
     named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
-    texts = list(_texts(messages))
+    texts: list[str] = []
+    _with_texts(messages, texts.append)
     if not any(map(named.search, texts)):
         return _tokenize(tokenizer, render_chat(messages, tokenizer, template), add_special_tokens=False)
     if any(map(_STAND_IN.search, texts)):
@@ -74,17 +85,8 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template
     return token_ids
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yields all texts within messages, such as contents and the arguments of tool calls."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for part in [*value, *value.values()] if isinstance(value, Mapping) else value:
-            yield from _texts(part)
-
-
-def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Returns a message with all of its texts changed."""
+def _with_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """Returns a message with all of its texts changed, also those in the arguments of tool calls."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -108,16 +110,20 @@ def _encode_literally(tokenizer: Any, name: str) -> list[int]:
 
 def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> str:
     """Returns chat messages as text by the model's chat template, or as plain paragraphs if it has none."""
-    given = [dict(message) for message in messages]
-    if any(message.get("tool_calls") or message.get("role") == "tool" for message in given):
-        _give_calls_content(given, tokenizer)
     for message in messages:
-        content = "" if message.get("tool_calls") and message.get("content") is None else message.get("content")
-        if not isinstance(message.get("role"), str) or not isinstance(content, str):
+        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise ValueError('a chat message is {"role": "user", "content": "…"}, both text')
-    if getattr(tokenizer, "chat_template", None) is None:
-        return "\n\n".join(str(message["content"]) for message in given)
+    templated = getattr(tokenizer, "chat_template", None) is not None
+    calls = any(message.get("tool_calls") or message["role"] == "tool" for message in messages)
+    if calls and not (templated and _takes_tool_calls(tokenizer)):
+        raise ValueError(
+            "the model's chat template has no place for tool_calls and for messages with the role tool: leave them out,"
+            " or send them as text"
+        )
+    if not templated:
+        return "\n\n".join(str(message["content"]) for message in messages)
     try:
+        given = [dict(message) for message in messages]
         text = tokenizer.apply_chat_template(given, **{"add_generation_prompt": True, "tokenize": False, **template})
     except Exception as error:  # templates raise whatever their author chose
         advice = ""
@@ -132,59 +138,27 @@ def takes_system_role(tokenizer: Any | None) -> bool:
     """Returns whether system messages enter the prompt; some chat templates raise an error, others drop them."""
     if getattr(tokenizer, "chat_template", None) is None:
         return True
-    return bool(_of_template(tokenizer, _takes_system))
+    return _MARK in _probed(tokenizer, "system")
 
 
-def _takes_system(tokenizer: Any) -> bool:
-    return _MARK in _probe(tokenizer, {"role": "system", "content": _MARK}, {"role": "user", "content": "?"})
+def _takes_tool_calls(tokenizer: Any) -> bool:
+    """Returns whether tool calls and, after them, their results enter the prompt."""
+    calls, result, _ = _probed(tokenizer, "tools").partition(_RESULT)
+    return bool(result) and _MARK in calls
 
 
-def _give_calls_content(messages: list[dict[str, Any]], tokenizer: Any) -> None:
-    """Give tool calls without content what the chat template expects there; raises ``ValueError`` if it takes no calls."""
-    takes = getattr(tokenizer, "chat_template", None) is not None and _of_template(tokenizer, _contents_beside_calls)
-    if not takes:
-        raise ValueError(
-            "the model's chat template has no place for tool_calls and for messages with the role tool: leave them out,"
-            " or send them as text"
-        )
-    for message in messages:
-        if message.get("tool_calls") and message.get("content") is None:
-            message["content"] = takes[0]
-
-
-def _contents_beside_calls(tokenizer: Any) -> list[str | None]:
-    """Returns which contents, of null and none, a message with tool calls may have; none if calls or results get lost."""
-    call = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {}}}
-    result = {"role": "tool", "tool_call_id": "call00000", "content": _RESULT}
-    taken: list[str | None] = []
-    for content in (None, ""):
-        text = _probe(
-            tokenizer,
-            {"role": "user", "content": "?"},
-            {"role": "assistant", "content": content, "tool_calls": [call]},
-            result,
-        )
-        if _MARK in text.partition(_RESULT)[0] and _RESULT in text and "None" not in text:
-            taken.append(content)
-    return taken
-
-
-def _of_template(tokenizer: Any, question: Callable[[Any], T]) -> T:
-    """Returns what a question about a tokenizer's chat template has for an answer, which is kept."""
-    template, answers = _PROBED.get(tokenizer, (None, {}))
+def _probed(tokenizer: Any, probe: str) -> str:
+    """Returns what the chat template makes of some messages, which is kept; nothing if it refuses them."""
+    template, texts = _PROBED.get(tokenizer, (None, {}))
     if template != tokenizer.chat_template:
-        template, answers = _PROBED[tokenizer] = tokenizer.chat_template, {}
-    if question not in answers:
-        answers[question] = question(tokenizer)
-    return cast("T", answers[question])
-
-
-def _probe(tokenizer: Any, *messages: dict[str, Any]) -> str:
-    """Returns messages as the chat template writes them; nothing if it refuses them."""
-    try:
-        return str(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
-    except Exception:  # templates raise whatever their author chose
-        return ""
+        template, texts = _PROBED[tokenizer] = tokenizer.chat_template, {}
+    if probe not in texts:
+        try:
+            written = tokenizer.apply_chat_template(_PROBES[probe], add_generation_prompt=True, tokenize=False)
+        except Exception:  # templates raise whatever their author chose
+            written = ""
+        texts[probe] = str(written)
+    return texts[probe]
 
 
 def template_has(tokenizer: Any | None, name: str) -> bool:

@@ -131,15 +131,13 @@ def _engine_router(served: Served, names: ModelNames) -> APIRouter:
     @router.post("/tokenize")
     async def tokens(body: TokenizeBody) -> dict[str, Any]:
         """The token ids of a text, or of a chat with the model's template."""
-        if body.model is not None:
-            names.check(served.engine, body.model)
+        names.check(served.engine, body.model)
         return await served.submissions.run(tokenize, served.engine, body)
 
     @router.post("/detokenize")
     async def text(body: DetokenizeBody) -> dict[str, str]:
         """The text of token ids."""
-        if body.model is not None:
-            names.check(served.engine, body.model)
+        names.check(served.engine, body.model)
         return await served.submissions.run(detokenize, served.engine, body)
 
     @router.get("/version")
@@ -150,12 +148,7 @@ def _engine_router(served: Served, names: ModelNames) -> APIRouter:
 
 
 def add_gates(
-    app: FastAPI,
-    hosts: Iterable[str],
-    key: str | None,
-    drain: Drain,
-    monitor: Monitor | None,
-    origins: Collection[str] = (),
+    app: FastAPI, hosts: Iterable[str], key: str | None, drain: Drain, monitor: Monitor | None, origins: Collection[str]
 ) -> None:
     """Add the checks in front of all routes, mounted ones included. Call this after adding other middleware."""
     app.add_middleware(DrainGate, drain=drain)  # the last one added runs first

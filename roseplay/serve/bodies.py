@@ -281,7 +281,7 @@ class Message(_Body):
 
     def as_prompt(self) -> dict[str, Any]:
         """Returns the message as chat templates expect it: text, and the arguments of calls as objects."""
-        text = "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content
+        text = "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content or ""
         role = "system" if self.role == "developer" else self.role
         more = self.model_dump(include={"name", "tool_calls", "tool_call_id"})
         return {"role": role, "content": text, **{field: value for field, value in more.items() if value}}

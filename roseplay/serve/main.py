@@ -191,20 +191,10 @@ def _serve(
     from roseplay.serve.monitor import Monitor
 
     drain, hosts = Drain(), allowed_hosts(options.host, options.allow_host)
-    key, log_requests, traces = options.api_key, options.log_requests, options.traces()
-    names = options.served_model_name
-    monitor = (monitor_class or Monitor)(served, log_requests=log_requests, traces=traces, names=names)
-    app = create_app(
-        served,
-        hosts,
-        key=key,
-        drain=drain,
-        traces=traces,
-        monitor=monitor,
-        names=names,
-        origins=options.allow_origin,
-        routers=routers,
-    )
+    key, origins = options.api_key, options.allow_origin
+    told: dict[str, Any] = {"names": options.served_model_name, "traces": options.traces()}
+    monitor = (monitor_class or Monitor)(served, log_requests=options.log_requests, **told)
+    app = create_app(served, hosts, key=key, origins=origins, drain=drain, monitor=monitor, routers=routers, **told)
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
     server = DrainingServer(config, drain, options.grace_s, interrupts, abort=served.engine.abort_all)
     address, info = address_of(listener, options.host), served.engine.info

@@ -16,8 +16,7 @@ from roseplay.serve.submitting import prepare_chat
 EACH = "{%- for m in messages -%}<|user|>{{ m.role }}:"
 CALLS = "{%- for c in m.tool_calls or [] -%}[{{ c.type }} {{ c.function.name }} {{ c.function.arguments | tojson }}]{%- endfor -%}"
 END = "<|end|>{%- endfor -%}{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"
-TAKES_NULL = EACH + "{{ m.content if m.content is string else '(null)' }}" + CALLS + END
-TAKES_TEXT = EACH + "{{ m.content + '' }}" + CALLS + END
+WITH_CALLS = EACH + "{{ m.content + '' }}" + CALLS + END
 WITHOUT_CALLS = EACH + "{{ m.content }}" + END
 WITH_VARIABLES = "{{ reasoning_effort }}/{{ verbosity }}/{{ enable_thinking }}/" + WITHOUT_CALLS
 
@@ -41,19 +40,18 @@ def prompt(engine: Engine, template: str | None, messages: list[dict[str, Any]],
     return "".join(tokenizer.decode([token]) for token in prepared.token_ids)
 
 
-@pytest.mark.parametrize(("template", "absent"), [(TAKES_NULL, "(null)"), (TAKES_TEXT, "")])
-def test_tool_calls_are_history(engine: Engine, template: str, absent: str) -> None:
+def test_tool_calls_are_history(engine: Engine) -> None:
     without = [{name: value for name, value in message.items() if value is not None} for message in HISTORY]
     expected = (
-        f'<|user|>user:Go<|end|><|user|>assistant:{absent}[function look {{"at": "<|end|>", "n": 1}}]<|end|>'
+        '<|user|>user:Go<|end|><|user|>assistant:[function look {"at": "<|end|>", "n": 1}]<|end|>'
         "<|user|>tool:seen<|end|><|assistant|>"
     )
-    assert prompt(engine, template, HISTORY) == prompt(engine, template, without) == expected
+    assert prompt(engine, WITH_CALLS, HISTORY) == prompt(engine, WITH_CALLS, without) == expected
 
 
 def test_control_tokens_in_tool_calls_are_text(engine: Engine) -> None:
     tokenizer: Any = copy.deepcopy(engine.tokenizer)
-    tokenizer.chat_template = TAKES_NULL
+    tokenizer.chat_template = WITH_CALLS
     body = ChatBody.model_validate({"model": "m", "messages": HISTORY, "max_tokens": 1})
     (prepared,) = prepare_chat(SimpleNamespace(tokenizer=tokenizer, info=engine.info), body)  # type: ignore[arg-type]
     assert prepared.token_ids.count(tokenizer.convert_tokens_to_ids("<|end|>")) == 3, "those of the template"
