@@ -2,8 +2,8 @@
 
 Runs its parts in order, the most informative first, each in a process of its own with a time limit: the device; kernels
 compared with plain torch; compute-sanitizer; answers of four families; attention, append, sampling and matrix products
-compared with the GPU's own rates; two models at several batch sizes; the kernels of one replayed step; other tiles; idling
-and the Lab; traffic, compared with transformers. Shares are of the copy bandwidth or the matrix rate measured in the same
+compared with the GPU's own rates; two models at several batch sizes; the kernels of one replayed step; other tiles; the
+Lab; traffic, compared with transformers. Shares are of the copy bandwidth or the matrix rate measured in the same
 run. Prints each row as it ends and writes the results after every row; a row that fails says why, and the benchmark
 continues. Ends with a table in Markdown.
 """
@@ -61,11 +61,7 @@ def parts() -> list[Part]:
         Row("sampler", gpu_kernels.sampler),
         Row("matrices", gpu_kernels.matrices),
     ]
-    checks = [Row("idle while qwen3-0.6b decodes 64", gpu_rows.idle_share), Row("lab", gpu_rows.lab)]
-    traffic = [
-        Row("gpt2 128 x 256 in, 64 out", gpu_rows.burst_of_prompts),
-        Row("gpt2 steady 512,1,1,1", gpu_rows.steady_arrivals),
-    ]
+    traffic = [Row("gpt2 128 x 256 in, 64 out", gpu_rows.burst_of_prompts)]
     half = {"dtype": "float16", "max_model_len": 1024}
     contest = Group([Row("gpt2 64 x 512", gpu_rows.against_generate_batch)])
     starts = {shape: _each("{} start", gpu_steps.start, [shape]) for shape in (small, large)}
@@ -81,7 +77,7 @@ def parts() -> list[Part]:
         Part(large, 420, [starts[large], Group([*decodes[large], prefill], large, {"max_model_len": 9216})]),
         Part("replay", 180, [_each("{} replay", gpu_steps.replay, (small, large))]),
         Part("tiles", 180, [_each("tiles, {.name}", gpu_tiles.tiles, (of_8b, mixed, prompt))]),
-        Part("checks", 240, [Group(checks)]),
+        Part("lab", 240, [Group([Row("lab", gpu_rows.lab)])]),
         Part("traffic", 240, [Group(traffic, "gpt2-124m", half), contest]),
     ]
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -135,27 +133,6 @@ def burst_of_prompts(machine: Machine, engine: Engine) -> dict[str, Any]:
     }
 
 
-def steady_arrivals(machine: Machine, engine: Engine) -> dict[str, Any]:
-    """GPT-2, prompts of 512, 1, 1, 1 tokens at a steady rate under a prefill budget of 256: are there ITL spikes?"""
-    count, interval_s = machine.size(256, 8), machine.size(10, 1) / 1e3
-    params = SamplingParams(max_new_tokens=machine.size(64, 6), ignore_eos=True)
-    prompts = _prompts(engine, [machine.size(512, 32), 1, 1, 1] * (count // 4), seed=3)
-    workload = [Arrival(i * interval_s, prompt, params) for i, prompt in enumerate(prompts)]
-    engine.set_knobs(prefill_max_tokens=machine.size(256, 8))
-    try:
-        runs = [play_once(engine, workload) for _ in range(machine.repeats + 1)][1:]
-    finally:
-        engine.set_knobs(prefill_max_tokens=None)
-    ratios = sorted((run.itl.p99 or 0.0) / (run.itl.p50 or 1.0) for run in runs)
-    p50, p99 = (statistics.median(getattr(run.itl, p) or 0.0 for run in runs) for p in ("p50", "p99"))
-    return {
-        "itl_p50_ms": p50,
-        "itl_p99_ms": p99,
-        "ratios": ratios,
-        "figure": f"ITL p99 {p99:.2f} ms is {statistics.median(ratios):.2f}x p50 {p50:.2f} ms",
-    }
-
-
 # -- prompts and kernels against the matrix rate
 
 
@@ -189,40 +166,7 @@ def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     }
 
 
-# -- idling, and the Lab
-
-
-def idle_share(machine: Machine, engine: None) -> dict[str, Any]:
-    """The share of time in which the GPU idles between kernels while a batch decodes, from the profiler."""
-    batch, length, new_tokens = machine.size(64, 3), machine.size(256, 20), machine.size(900, 40)
-    found: dict[str, float] = {}
-    on_gpu = machine.device.startswith("cuda")
-    if on_gpu:
-        _start_profiler(machine.device)
-    with machine.engine("qwen3-0.6b", max_batch_size=batch, worker="thread") as own:
-        prompts = _prompts(own, [length] * batch)
-        params = SamplingParams(max_new_tokens=new_tokens, ignore_eos=True)
-        for name, knobs in SETTINGS.items():
-            own.set_knobs(**{**ALL_ON, **knobs})
-            for _ in range(2):  # the first warms up
-                streams = [own.submit(prompt, params) for prompt in prompts]
-                while min(len(stream.token_ids) for stream in streams) < new_tokens // 4:
-                    time.sleep(0.001)
-                    if any(stream.error for stream in streams):
-                        raise RuntimeError(next(stream.error for stream in streams if stream.error))
-                found[name] = _idle_now(0.25) if on_gpu else 0.0
-                for stream in streams:
-                    stream.result(120)
-    gc.collect()  # frees the memory of the engine, which ran in a thread, for the next measurement
-    if on_gpu:
-        import torch
-
-        torch.cuda.empty_cache()
-    return {
-        "idle_share": found,
-        "measured": on_gpu,
-        "figure": ", ".join(f"{share:.1%} {name}" for name, share in found.items()),
-    }
+# -- the Lab
 
 
 def lab(machine: Machine, engine: None) -> dict[str, Any]:
@@ -241,40 +185,3 @@ def lab(machine: Machine, engine: None) -> dict[str, Any]:
         raise RuntimeError((refused.getvalue().strip().splitlines() or ["the Lab failed"])[-1])
     title, _, sentences = said.getvalue().partition("\n\n")
     return {"report": said.getvalue().splitlines(), "figure": sentences.split("\n", 1)[0] or title}
-
-
-def _start_profiler(device: str) -> None:
-    """Use the profiler once: its first use takes seconds, in which a batch would end."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]):
-        torch.zeros(1, device=device).add_(1)
-
-
-def _idle_now(seconds: float) -> float:
-    """Returns the share of the next ``seconds`` in which no kernel and no copy runs."""
-    import torch
-    from torch.autograd import DeviceType  # type: ignore[attr-defined]
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as trace:
-        time.sleep(seconds)
-        torch.cuda.synchronize()
-    spans = sorted(
-        (event.time_range.start, event.time_range.end)
-        for event in trace.events() or []
-        if event.device_type == DeviceType.CUDA
-    )
-    return idle_of(spans)
-
-
-def idle_of(spans: list[tuple[float, float]]) -> float:
-    """Returns the share of the time from the first start to the last end that no span covers; ``spans`` are sorted."""
-    if not spans:
-        raise RuntimeError("the profiler saw nothing run")
-    busy, end = 0.0, spans[0][0]
-    for start, stop in spans:
-        busy += max(0.0, stop - max(start, end))
-        end = max(end, stop)
-    return 1 - busy / (end - spans[0][0])

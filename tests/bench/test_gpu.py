@@ -17,7 +17,6 @@ from roseplay.bench import gpu, gpu_checks
 from roseplay.bench.gpu_kernels import TINY as TINY_SHAPE
 from roseplay.bench.gpu_kernels import attention
 from roseplay.bench.gpu_machine import Group, Machine, Part, Row, measure
-from roseplay.bench.gpu_rows import idle_of
 from roseplay.bench.gpu_steps import compilations
 from roseplay.bench.main import main
 from roseplay.bench.runs import BenchmarkError
@@ -201,14 +200,6 @@ def test_compilations_are_noted_while_they_are_asked_for():
         knobs.runtime.jit_post_compile_hook(repr="attend_kernel[num_warps=4]", key="", already_compiled=False)
     assert names == ["attend_kernel[num_warps=4]"]
     assert knobs.runtime.jit_post_compile_hook is None
-
-
-@pytest.mark.parametrize(
-    ("spans", "share"),
-    [([(0, 10)], 0.0), ([(0, 4), (6, 10)], 0.2), ([(0, 8), (2, 4), (8, 10)], 0.0), ([(0, 5), (1, 2), (6, 10)], 0.1)],
-)
-def test_idle_time_is_what_no_span_covers(spans: list[tuple[float, float]], share: float):
-    assert idle_of(spans) == pytest.approx(share)
 
 
 def test_shapes_are_those_of_the_models_they_are_named_after():
