@@ -8,20 +8,15 @@ are read from ``/proc``, which requires Linux. The client runs on the same machi
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
-from roseplay.bench.served_api import Seen, ServedApi
-from roseplay.bench.server_process import cpu_s
+from roseplay.bench.served_api import ServedApi
 from roseplay.traffic.environment import environment
-from roseplay.traffic.metrics import percentile
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +34,15 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run both loads; print and return the medians of the runs."""
     if not Path("/proc/self/task").is_dir():
         raise BenchmarkError("processor times of threads are read from /proc, which this system does not have")
-    with _Served([*page_flags(args), "--max-waiting", "100000"]) as server:
-        runs = [server.load(args.streams, args) for _ in range(args.warmup_runs + args.repeat_runs)]
-    with _Served([*page_flags(args), "--max-waiting", str(args.queue)]) as server:
-        bursts = [server.load(args.burst, args) for _ in range(args.repeat_runs)] if args.burst else []
+
+    def load(server: ServedApi, count: int) -> dict[str, Any]:
+        prompts = [f"Tell story {number}" for number in range(count)]
+        return server.load(prompts, args.max_new_tokens, args.time_limit_s)
+
+    with ServedApi([*page_flags(args), "--max-waiting", "100000"]) as server:
+        runs = [load(server, args.streams) for _ in range(args.warmup_runs + args.repeat_runs)]
+    with ServedApi([*page_flags(args), "--max-waiting", str(args.queue)]) as server:
+        bursts = [load(server, args.burst) for _ in range(args.repeat_runs)] if args.burst else []
     runs = runs[args.warmup_runs :]
     counts = ("statuses", "ended", "refused_within_s")
     document = {
@@ -68,39 +68,3 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
         print(
             f"burst of {args.burst} against a queue of {args.queue}: {burst['statuses']}, {burst['ended']} ended, {said}"
         )
-
-
-class _Served(ServedApi):
-    """A server under the loads of this benchmark."""
-
-    def load(self, count: int, args: argparse.Namespace) -> dict[str, Any]:
-        """Send ``count`` requests at once and read all answers."""
-        before, began = self._cpu_s(), time.perf_counter()
-        seen = asyncio.run(asyncio.wait_for(self._all(count, args.max_new_tokens), args.time_limit_s))
-        took = time.perf_counter() - began
-        api_s, engine_s = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
-        gaps = sorted(b - a for one in seen for a, b in zip(one.times, one.times[1:], strict=False))
-        tokens = sum(one.ended for one in seen) * args.max_new_tokens
-        if not tokens:
-            raise BenchmarkError(f"no request was answered: {dict(Counter(one.status for one in seen))}")
-        refused = [one.status_s for one in seen if one.status == 429]
-        return {
-            "statuses": {str(status): number for status, number in Counter(one.status for one in seen).items()},
-            "ended": sum(one.ended for one in seen),
-            "refused_within_s": max(refused, default=None),
-            "tokens_per_s": tokens / took,
-            "api_us": api_s / tokens * 1e6,
-            "engine_us": engine_s / tokens * 1e6,
-            **{f"itl_p{p}_ms": 1e3 * (percentile(gaps, p) or 0.0) for p in (50, 95, 99)},
-        }
-
-    def _cpu_s(self) -> tuple[float, float]:
-        """Returns the processor seconds of the serving thread and of the worker."""
-        workers = (pid for pid in self.family() if pid != self.pid)
-        return cpu_s(Path(f"/proc/{self.pid}/task/{self.pid}/stat")), sum(
-            cpu_s(Path(f"/proc/{pid}/stat")) for pid in workers
-        )
-
-    async def _all(self, count: int, most: int) -> list[Seen]:
-        asked = ({"prompt": f"Tell story {number}", "max_tokens": most} for number in range(count))
-        return await asyncio.gather(*(self.stream(one) for one in asked))

@@ -13,14 +13,12 @@ import argparse
 import os
 import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags, probe
 from roseplay.bench.page import add_page_flags, page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
-from roseplay.bench.server_process import cpu_s
 from roseplay.config import Knobs
 from roseplay.traffic.environment import environment
 
@@ -105,10 +103,9 @@ class _Visit:
     def _cpu_s(self, session: Any) -> dict[str, float]:
         """Returns the processor seconds so far of the page's server, of the engine if that is another process, and of
         the first page's process in the browser, without its graphics process."""
-        page_pid, *others = self._served.family()
-        metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
-        engine = {"engine": sum(cpu_s(Path(f"/proc/{pid}/stat")) for pid in others)} if others else {}
-        return {"server": cpu_s(Path(f"/proc/{page_pid}/stat")), **engine, "page": metrics["ProcessTime"]}
+        server, *others = self._served.cpu_s().values()
+        engine = {"engine": sum(others)} if others else {}
+        return {"server": server, **engine, "page": _metrics(session)["ProcessTime"]}
 
     def _open(self) -> tuple[dict[str, Any], Any]:
         """Open the page and wait until it is complete; returns the measurements of this visit, and the page."""
@@ -173,7 +170,7 @@ class _Visit:
         began, samples = time.monotonic(), []
         while True:
             session.send("HeapProfiler.collectGarbage")
-            metrics = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+            metrics = _metrics(session)
             sample = {
                 "s": time.monotonic() - began,
                 "browser_heap_mb": metrics["JSHeapUsedSize"] / 1e6,
@@ -187,6 +184,10 @@ class _Visit:
             if left <= 0:
                 return samples
             self._keep_up(page, min(_SAMPLE_S, left))
+
+
+def _metrics(session: Any) -> dict[str, float]:
+    return {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
 
 
 def _print(document: dict[str, Any]) -> None:

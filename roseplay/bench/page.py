@@ -17,9 +17,8 @@ from typing import Any
 from roseplay.bench import flags
 from roseplay.bench.compare import Peer
 from roseplay.bench.peers import Contest
-from roseplay.bench.polls import PollingTab
 from roseplay.bench.runs import BenchmarkError
-from roseplay.bench.served import ServedPage
+from roseplay.bench.served import PollingTab, ServedPage
 from roseplay.config import Knobs
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile

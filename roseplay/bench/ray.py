@@ -9,19 +9,15 @@ the extra ``ray``, and Linux for processor times.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import statistics
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served_api import ServedApi
-from roseplay.bench.server_process import cpu_s
 from roseplay.traffic.environment import environment
 
 PROMPT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 8, 12, 4
@@ -82,24 +78,11 @@ def _hop(args: argparse.Namespace) -> dict[str, Any]:
 
 def _streams(server: ServedApi, args: argparse.Namespace) -> dict[str, float]:
     rng = random.Random()  # so that no prompt is cached from an earlier run
-
-    async def all_streams() -> list[Any]:
-        asked = ({"prompt": _token_ids(rng, PROMPT_TOKENS), "max_tokens": most} for _ in range(args.streams))
-        return await asyncio.gather(*(server.stream(one) for one in asked))
-
-    most = args.max_new_tokens
-    before, began = _family_cpu_s(server), time.perf_counter()
-    seen = asyncio.run(asyncio.wait_for(all_streams(), args.time_limit_s))
-    took, cpu = time.perf_counter() - began, _family_cpu_s(server) - before
-    if not all(one.ended for one in seen):
+    prompts = [_token_ids(rng, PROMPT_TOKENS) for _ in range(args.streams)]
+    figures = server.load(prompts, args.max_new_tokens, args.time_limit_s)
+    if figures["ended"] < args.streams:
         raise BenchmarkError("not all requests were answered")
-    tokens = args.streams * most
-    ttft_s = statistics.median(one.times[0] for one in seen) - began
-    return {"tokens_per_s": tokens / took, "cpu_us": 1e6 * cpu / tokens, "ttft_p50_ms": 1e3 * ttft_s}
-
-
-def _family_cpu_s(server: ServedApi) -> float:
-    return sum(cpu_s(Path(f"/proc/{pid}/stat")) for pid in server.family())
+    return {name: figures[name] for name in ("tokens_per_s", "cpu_us", "ttft_p50_ms")}
 
 
 # -- the routing

@@ -77,6 +77,10 @@ class ServerProcess:
             found += children.get(pid, [])
         return {pid: resident.get(pid, 0) for pid in found}
 
+    def cpu_s(self) -> dict[int, float]:
+        """Returns the processor seconds so far of the server's process and all its descendants, by pid."""
+        return {pid: cpu_s(Path(f"/proc/{pid}/stat")) for pid in self.family()}
+
 
 def cpu_s(stat: Path) -> float:
     """Returns the processor seconds in a ``stat`` file of /proc; 0 if its process has ended."""

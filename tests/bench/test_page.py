@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roseplay.bench.main import main
-from roseplay.bench.polls import PollingTab
+from roseplay.bench.served import PollingTab
 from roseplay.config import SamplingParams
 from tests.play.conftest import serving
 from tests.play.fake_engine import FakeEngine
