@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from roseplay.wire.extra import WireError, msgspec
-from roseplay.wire.kv_events import unpack
+from roseplay.wire.kv_events import converted, unpack
 
 VERSION = 1
 
@@ -90,7 +90,5 @@ def forward_pass_of(value: Any) -> ForwardPassMetrics:
         raise WireError("forward pass metrics are not a map with a version")
     if value["version"] != VERSION:
         raise WireError(f"forward pass metrics of version {str(value['version'])[:20]}, not {VERSION}")
-    try:
-        return msgspec.convert(value, ForwardPassMetrics)
-    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
-        raise WireError(f"ForwardPassMetrics: {str(error)[:200]}") from None
+    metrics: ForwardPassMetrics = converted(value, ForwardPassMetrics)
+    return metrics

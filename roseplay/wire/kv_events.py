@@ -95,7 +95,7 @@ def decode_kv_events(payload: bytes) -> DecodedBatch:
     events = fields.get("events")
     if not isinstance(events, list):
         raise WireError("a KV event batch has no list of events")
-    batch = _convert({**fields, "events": []}, KvEventBatch)
+    batch = converted({**fields, "events": []}, KvEventBatch)
     read: list[KvEvent] = []
     skipped = []
     for event in events:
@@ -120,7 +120,7 @@ def _event(value: Any) -> KvEvent:
     if not isinstance(tag, str) or tag not in _KINDS:
         raise WireError(f"unknown KV event {str(tag)[:40]!r}")
     fields = _named(value[1:] if isinstance(value, list) else value, _NAMES[tag], tag)
-    event: KvEvent = _convert({**_NULLABLE, **fields, "type": tag}, _KINDS[tag])
+    event: KvEvent = converted({**_NULLABLE, **fields, "type": tag}, _KINDS[tag])
     return event
 
 
@@ -133,7 +133,8 @@ def _named(value: Any, names: tuple[str, ...], what: str) -> Mapping[Any, Any]:
     raise WireError(f"{what} is neither an array nor a map")
 
 
-def _convert(fields: Mapping[Any, Any], kind: Any) -> Any:
+def converted(fields: Mapping[Any, Any], kind: Any) -> Any:
+    """Returns a message of this kind with these fields; raises ``WireError`` for wrong ones."""
     try:
         return msgspec.convert(fields, kind, builtin_types=(bytes,))
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:

@@ -19,17 +19,22 @@ def endpoint_of(host: str, port: int) -> str:
 
 def bound_socket(context: Any, kind: int, endpoint: str, high_water_mark: int = HIGH_WATER_MARK) -> Any:
     """Returns a new socket that listens at ``endpoint``; raises ``OSError``, with a one-line message, if it cannot."""
-    socket = context.socket(kind)
-    socket.linger = 0
-    socket.sndhwm = high_water_mark
-    socket.maxmsgsize = _MOST_RECEIVED
-    if "[" in endpoint:
-        socket.ipv6 = True
     try:
-        socket.bind(endpoint)
+        return open_socket(context, kind, endpoint, "bind", sndhwm=high_water_mark, maxmsgsize=_MOST_RECEIVED)
     except zmq.ZMQError as error:
-        socket.close()
         raise OSError(error.errno, f"cannot listen at {endpoint}: {zmq.strerror(error.errno or 0)}") from None
+
+
+def open_socket(context: Any, kind: int, endpoint: str, how: str, **options: int) -> Any:
+    """Returns a new socket with these options, bound or connected (``how``); raises ``zmq.ZMQError``."""
+    socket = context.socket(kind)
+    for name, value in {"linger": 0, "ipv6": "[" in endpoint, **options}.items():
+        setattr(socket, name, value)
+    try:
+        getattr(socket, how)(endpoint)
+    except zmq.ZMQError:
+        socket.close()
+        raise
     return socket
 
 

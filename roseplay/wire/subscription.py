@@ -9,7 +9,7 @@ from typing import Any
 from roseplay.wire.extra import WireError, zmq
 from roseplay.wire.kv_publisher import END
 from roseplay.wire.problems import Problems
-from roseplay.wire.sockets import SEQUENCE_BYTES, sequence_bytes
+from roseplay.wire.sockets import SEQUENCE_BYTES, open_socket, sequence_bytes
 
 REPLAY_TIMEOUT_S = 2.0
 _MOST_WAITING = 100_000  # messages queued, such as those that arrive while a replay is read
@@ -124,18 +124,11 @@ class Subscription:
 
 def _connected(context: Any, kind: int, endpoint: str) -> Any:
     """Returns a new socket connected to the endpoint; raises ``WireError`` if that is invalid."""
-    socket = context.socket(kind)
-    socket.linger = 0
-    socket.rcvhwm = _MOST_WAITING
-    if "[" in endpoint:
-        socket.ipv6 = True
+    try:
+        socket = open_socket(context, kind, endpoint, "connect", rcvhwm=_MOST_WAITING)
+    except zmq.ZMQError as error:
+        why = zmq.strerror(error.errno or 0)
+        raise WireError(f"{endpoint!r} is not an endpoint such as tcp://127.0.0.1:5557: {why}") from None
     if kind == zmq.SUB:
         socket.subscribe(b"")
-    try:
-        socket.connect(endpoint)
-    except zmq.ZMQError as error:
-        socket.close()
-        raise WireError(
-            f"{endpoint!r} is not an endpoint such as tcp://127.0.0.1:5557: {zmq.strerror(error.errno or 0)}"
-        ) from None
     return socket
