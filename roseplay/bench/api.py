@@ -16,7 +16,6 @@ from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served_api import ServedApi
-from roseplay.traffic.environment import environment
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +48,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "streams": {name: statistics.median(run[name] for run in runs) for name in runs[0] if name not in counts},
         "statuses": runs[-1]["statuses"],
         "burst": [{name: burst[name] for name in counts} for burst in bursts],
-        "environment": environment(threads=args.threads or 0, device=args.device),
     }
     _print(args, document)
     return document

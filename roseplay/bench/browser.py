@@ -20,7 +20,6 @@ from roseplay.bench.page import add_page_flags, page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import ServedPage
 from roseplay.config import Knobs
-from roseplay.traffic.environment import environment
 
 _CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ARGUMENTS = (
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         finally:
             browser.close()
     _print(document)
-    return {**document, "environment": environment(threads=args.threads or 0, device=args.device)}
+    return document
 
 
 class _Visit:

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from roseplay.bench import flags
 from roseplay.bench.peers import PEERS, Contest, contestant
 from roseplay.bench.process import Apart
 from roseplay.bench.runs import BenchmarkError
-from roseplay.traffic.environment import environment
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +60,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "prompt_tokens": sum(map(len, contest.prompts)),
         "max_new_tokens": contest.max_new_tokens,
         "dtype": args.dtype,
-        "environment": environment(threads=args.threads or 0, device=args.device),
     }
     _print(args, document)
     return document
@@ -113,28 +111,18 @@ class Peer(Apart):
     """A contestant's process, which is given up if it takes longer than ``time_limit_s`` to answer."""
 
     def __init__(self, name: str, contest: Contest, time_limit_s: float) -> None:
-        self.name, self._tokens = name, len(contest.prompts) * contest.max_new_tokens
-        super().__init__(contestant, name, contest, limit_s=time_limit_s)
-        try:
-            self._answer()
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(name, time_limit_s, contestant, name, contest)
+        self._tokens = len(contest.prompts) * contest.max_new_tokens
+        self.receive()
 
     def run(self) -> dict[str, Any]:
         """Returns the results of a run; raises ``BenchmarkError`` if it fails or has too few tokens."""
-        self.connection.send("run")
-        told = self._answer()
+        with suppress(OSError):  # if it has ended, ``receive`` says why
+            self.connection.send("run")
+        told: dict[str, Any] = self.receive()
         if told["tokens"] != self._tokens:
             raise BenchmarkError(f"{self.name} generated {told['tokens']} tokens instead of {self._tokens}")
         return told
-
-    def _answer(self) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = self.receive()
-        except BenchmarkError as error:
-            raise BenchmarkError(f"{self.name} {error}") from None
-        return answer
 
 
 def _run_command(command: str, spec: Path) -> float:

@@ -67,9 +67,9 @@ def add_run_flags(
     add_json_flag(group)
 
 
-def add_json_flag(group: Any) -> None:
+def add_json_flag(group: Any, default: Path | None = None) -> None:
     """Add ``--json FILE``."""
-    add(group, "--json", None, "write the results to this file as JSON", type=writable_file, metavar="FILE")
+    add(group, "--json", default, "write the results to this file as JSON", type=writable_file, metavar="FILE")
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:

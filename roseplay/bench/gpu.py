@@ -102,14 +102,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(parser, "--repeat-runs", 1, "runs of each setting, in turn")
     flags.add(parser, "--time-limit-s", 1700.0, "end after this many seconds, for a GPU rented by the minute")
-    flags.add(
-        parser,
-        "--json",
-        Path("gpu.json"),
-        "write the results to this file as JSON",
-        type=flags.writable_file,
-        metavar="FILE",
-    )
+    flags.add_json_flag(parser, Path("gpu.json"))
 
 
 def run(args: argparse.Namespace) -> Figures:
@@ -128,12 +121,12 @@ def measure_apart(part: Part, machine: Machine, limit_s: float) -> Iterator[tupl
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_LIBRARIES)
     began = time.monotonic()
-    with closing(Apart(_rows, part, machine, limit_s=limit_s, context=context)) as process:
+    with closing(Apart(part.name, limit_s, _rows, part, machine, context=context)) as process:
         try:
             while row := process.receive(began):
                 yield row
         except BenchmarkError as error:
-            yield part.name, {"error": f"it {error}"}
+            yield part.name, {"error": str(error)}
 
 
 def _rows(_: Connection | None, part: Part, machine: Machine) -> Iterator[tuple[str, Figures]]:

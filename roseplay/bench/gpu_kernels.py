@@ -159,31 +159,23 @@ def layer_seconds(
 def attention(machine: Machine, engine: None) -> Figures:
     """Time attention and append alone: medians of replays of a graph, over too many layers for any cache to hold.
 
-    Each entry of ``"decode"``, ``"prefill"`` and ``"append"`` has ``name`` and ``seconds`` of one layer; decodes and appends
-    ``bytes_per_s`` and ``bandwidth_fraction`` of the copy bandwidth, prefills ``flops_per_s`` and ``matmul_fraction``.
+    Each entry of ``"decode"``, ``"prefill"`` and ``"append"`` has ``name``, ``seconds`` of one layer, and what it does a
+    second as ``per_s`` and ``share``: bytes of the copy bandwidth, or for prefills operations of the matrix rate.
     """
-    device = torch.device(machine.device)
 
-    def against_bandwidth(shape: Shape, seconds: float, num_bytes: int) -> Figures:
-        moved = num_bytes / seconds
-        fraction = moved / machine.bandwidth
-        return {"name": shape.name, "seconds": seconds, "bytes_per_s": moved, "bandwidth_fraction": fraction}
-
-    def against_matmul(shape: Shape, seconds: float) -> Figures:
-        done = shape.flops / seconds
-        return {
-            "name": shape.name, "seconds": seconds, "flops_per_s": done, "matmul_fraction": done / machine.matmul_flops,
-        }  # fmt: skip
+    def row(shape: Shape, work: float, rate: float, *, append: bool = False) -> Figures:
+        seconds = layer_seconds(shape, torch.device(machine.device), append=append)
+        return {"name": shape.name, "seconds": seconds, "per_s": work / seconds, "share": work / seconds / rate}
 
     decodes, prefills, appends = ((TINY,),) * 3 if machine.tiny else (DECODES, PREFILLS, APPENDS)
     document: Figures = {
-        "decode": [against_bandwidth(s, layer_seconds(s, device), s.attend_bytes) for s in decodes],
-        "prefill": [against_matmul(s, layer_seconds(s, device)) for s in prefills],
-        "append": [against_bandwidth(s, layer_seconds(s, device, append=True), s.append_bytes) for s in appends],
+        "decode": [row(shape, shape.attend_bytes, machine.bandwidth) for shape in decodes],
+        "prefill": [row(shape, shape.flops, machine.matmul_flops) for shape in prefills],
+        "append": [row(shape, shape.append_bytes, machine.bandwidth, append=True) for shape in appends],
     }
-    shares = [f"{found['name']} {found['bandwidth_fraction']:.0%}" for found in document["decode"] + document["append"]]
-    shares += [f"{found['name']} {found['matmul_fraction']:.0%} of the matrix rate" for found in document["prefill"]]
-    return {"share": document["decode"][0]["bandwidth_fraction"], "figure": "; ".join(shares), **document}
+    shares = [f"{found['name']} {found['share']:.0%}" for found in document["decode"] + document["append"]]
+    shares += [f"{found['name']} {found['share']:.0%} of the matrix rate" for found in document["prefill"]]
+    return {"share": document["decode"][0]["share"], "figure": "; ".join(shares), **document}
 
 
 def sampler(machine: Machine, engine: None) -> Figures:

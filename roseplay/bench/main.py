@@ -11,6 +11,7 @@ import httpx
 from roseplay.arguments import Parser, exit_code
 from roseplay.bench import api, browser, compare, decode, gpu, grid, page, ray, simulate, streaming
 from roseplay.bench.runs import BenchmarkError
+from roseplay.traffic.environment import environment
 
 BENCHMARKS = (streaming, decode, grid, compare, page, browser, api, ray, gpu, simulate)
 
@@ -24,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     document = args.run(args)
+    if "threads" in args:  # an engine that is measured in this process has told its own
+        document.setdefault("environment", environment(threads=args.threads or 0, device=args.device))
     if args.json is not None:
         args.json.write_text(json.dumps(document, indent=2) + "\n")
     return 0

@@ -20,7 +20,6 @@ from roseplay.bench.peers import Contest
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served import PollingTab, ServedPage
 from roseplay.config import Knobs
-from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import percentile
 
 MAX_LANES = 8
@@ -59,11 +58,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         ratios = [page[p] / alone[p] for page, alone in zip(found["page"], found["headless"], strict=True)]
         document[f"ratio_{p}"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     _print(args, document)
-    return {
-        **document,
-        "prompt_tokens": lengths,
-        "environment": environment(threads=args.threads or 0, device=args.device),
-    }
+    return {**document, "prompt_tokens": lengths}
 
 
 def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ class Apart:
     """A process that sends what ``work(connection, *args)`` yields.
 
     Args:
+        name: of the work, for messages.
         limit_s: seconds to wait, see ``receive``.
         context: starts the process, as of ``multiprocessing``; by default a new interpreter does.
 
@@ -27,11 +28,13 @@ class Apart:
         connection: what is sent here reaches ``work``.
     """
 
-    def __init__(self, work: Callable[..., Iterable[Any]], *args: Any, limit_s: float, context: Any = None) -> None:
+    def __init__(
+        self, name: str, limit_s: float, work: Callable[..., Iterable[Any]], *args: Any, context: Any = None
+    ) -> None:
         context = context or multiprocessing.get_context("spawn")
-        self._limit_s = limit_s
+        self.name, self._limit_s = name, limit_s
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, work, *args), name=f"roseplay-bench-{args[0]}")
+        self._process = context.Process(target=_work, args=(theirs, work, *args), name=f"roseplay-bench-{name}")
         self._process.start()
         theirs.close()  # else the pipe would stay open after the process has ended
 
@@ -42,20 +45,19 @@ class Apart:
             since: from when the limit counts, in seconds of ``time.monotonic``; by default from now.
 
         Raises:
-            BenchmarkError: it failed, or sent nothing within the limit.
+            BenchmarkError: it failed, or sent nothing within the limit; it is ended.
         """
         left = self._limit_s if since is None else since + self._limit_s - time.monotonic()
-        if not self.connection.poll(max(0.0, left)):
-            raise BenchmarkError(f"was given up after {self._limit_s:,g} s")
-        try:
-            error, sent = self.connection.recv()
-        except (EOFError, OSError):
-            self._process.join(_END_S)
-            if self._process.exitcode:
-                raise BenchmarkError(f"ended with code {self._process.exitcode}") from None
-            return None
+        error, sent = f"was given up after {self._limit_s:,g} s", None
+        if self.connection.poll(max(0.0, left)):
+            try:
+                error, sent = self.connection.recv()
+            except (EOFError, OSError):
+                self._process.join(_END_S)
+                error = f"ended with code {self._process.exitcode}" if self._process.exitcode else ""
         if error:
-            raise BenchmarkError(f"failed: {error}")
+            self.close()
+            raise BenchmarkError(f"{self.name} {error}")
         return sent
 
     def close(self) -> None:
@@ -77,5 +79,5 @@ def _work(connection: Connection, work: Callable[..., Iterable[Any]], *args: Any
     except EOFError:
         os._exit(1)  # the parent has ended: no thread may keep this process alive
     except Exception as error:
-        connection.send((error_line(error), None))
+        connection.send((f"failed: {error_line(error)}", None))
     connection.close()

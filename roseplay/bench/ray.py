@@ -18,7 +18,6 @@ from roseplay.bench import flags
 from roseplay.bench.page import page_flags
 from roseplay.bench.runs import BenchmarkError
 from roseplay.bench.served_api import ServedApi
-from roseplay.traffic.environment import environment
 
 PROMPT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = 8, 12, 4
 LEAST_ID, MOST_ID = 10, 2000  # range of token ids that any vocabulary has
@@ -46,7 +45,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         document["hop"] = _hop(args)
     if args.only != "hop":
         document["routing"] = _routing(args)
-    document["environment"] = environment(threads=args.threads or 0, device=args.device)
     return document
 
 
