@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import shlex
 import statistics
 import subprocess
@@ -24,7 +23,7 @@ from typing import Any
 from roseplay.bench import flags
 from roseplay.bench.peers import PEERS, Contest, contestant
 from roseplay.bench.process import Apart
-from roseplay.bench.runs import BenchmarkError
+from roseplay.bench.runs import BenchmarkError, random_prompts
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -84,23 +83,17 @@ def play_in_turn(
     return rates
 
 
-def random_prompts(model: str, lengths: Sequence[int], seed: int) -> list[list[int]]:
-    """Returns prompts of random token ids in the model's vocabulary."""
-    from roseplay.model.loader import decoder_config  # takes seconds
-
-    vocab_size, rng = decoder_config(model).vocab_size, random.Random(seed)
-    return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths]
-
-
 def contest_of(args: argparse.Namespace) -> Contest:
     """Returns a contest with prompts of random token ids, which the flags determine."""
     flags.engine_config(args)  # to report bad values before any contestant starts
+    from roseplay.model.loader import decoder_config  # takes seconds
+
     repeats = args.prompt_repeats
     lengths = [args.prompt_tokens * repeats[i % len(repeats)] for i in range(args.num_requests)]
     return Contest(
         model=args.model,
         config=flags.engine_settings(args),
-        prompts=random_prompts(args.model, lengths, args.seed),
+        prompts=random_prompts(decoder_config(args.model).vocab_size, lengths, args.seed),
         arrivals_s=[i * args.submit_interval_ms / 1e3 for i in range(args.num_requests)],
         max_new_tokens=args.max_new_tokens,
         max_batch_size=args.max_batch_size,

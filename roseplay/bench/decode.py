@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from roseplay.bench import flags
-from roseplay.bench.runs import BenchmarkError
+from roseplay.bench.runs import BenchmarkError, random_prompts
 from roseplay.config import Knobs, SamplingParams
 from roseplay.doctor.ceilings import read_bandwidth
 from roseplay.traffic.environment import environment
@@ -134,10 +134,9 @@ def decode_batch(
 ) -> DecodeSteps:
     """Decodes one batch to its end; raises ``BenchmarkError`` if a request fails or no two steps in a row are full."""
     engine.clear_cache()
-    rng = random.Random(_PROMPTS_SEED)
     reader = engine.telemetry.reader()
     params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
-    prompts = [[rng.randrange(engine.info.vocab_size) for _ in range(context)] for _ in range(batch_size)]
+    prompts = random_prompts(engine.info.vocab_size, [context] * batch_size, _PROMPTS_SEED)
     engine.pause()  # so that all begin in one step and decode together to the end
     streams = [engine.submit(prompt, params) for prompt in prompts]
     engine.resume()

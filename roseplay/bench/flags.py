@@ -31,13 +31,13 @@ def add(group: Any, flag: str, default: Any, help: str, **options: Any) -> None:
     group.add_argument(flag, default=default, help=help + shown, **options)
 
 
-def add_engine_flags(parser: argparse.ArgumentParser, *, model: str | None = EMBEDDED) -> None:
-    """Add the flags of ``EngineConfig``; ``model`` is the default of ``--model``; None means the page's default."""
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``EngineConfig``."""
     group = parser.add_argument_group("engine")
     help = (
         f"name, path, GGUF file, hub id, or a bundled shape to run with --random-weights: {', '.join(shapes.names())}"
     )
-    add(group, "--model", model, help if model else f"{help} (default: the model that the page uses)", type=str)
+    add(group, "--model", EMBEDDED, help, type=str)
     add_field_flags(group, EngineConfig, leave_out=_NOT_FLAGS, fill=True)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from roseplay.bench.compare import play_in_turn, random_prompts
+from roseplay.bench.compare import play_in_turn
 from roseplay.bench.decode import bytes_per_step, decode_batch
 from roseplay.bench.gpu_machine import Machine
 from roseplay.bench.peers import Contest
-from roseplay.bench.runs import BenchmarkError, play_once
+from roseplay.bench.runs import BenchmarkError, play_once, random_prompts
 from roseplay.config import SamplingParams
 from roseplay.own_models import EMBEDDED
 from roseplay.traffic.workload import Arrival
@@ -34,11 +33,6 @@ def in_turn(machine: Machine, engine: Engine, run: Callable[[], Any]) -> dict[st
             found[name].append(run())
     engine.set_knobs(**ALL_ON)
     return {name: runs[1:] for name, runs in found.items()}
-
-
-def _prompts(engine: Engine, lengths: Iterable[int], seed: int = 7) -> list[list[int]]:
-    rng = random.Random(seed)
-    return [[rng.randrange(3, engine.info.vocab_size) for _ in range(length)] for length in lengths]
 
 
 # -- decodes against the time to read their bytes
@@ -84,11 +78,13 @@ def decode(batch_size: int, context: int, machine: Machine, engine: Engine) -> d
 
 def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
     """GPT-2, 64 requests of 512 new tokens at once, in turn with transformers' ``generate_batch`` on the same work."""
+    from roseplay.model.loader import decoder_config
+
     model, requests = machine.model("gpt2-124m"), machine.size(64, 4)
     contest = Contest(
         model=model,
         config=machine.settings("float16"),
-        prompts=random_prompts(model, [machine.size(16, 4)] * requests, seed=7),
+        prompts=random_prompts(decoder_config(model).vocab_size, [machine.size(16, 4)] * requests, seed=7),
         arrivals_s=[0.0] * requests,
         max_new_tokens=machine.size(512, 8),
         max_batch_size=requests,
@@ -113,7 +109,7 @@ def against_generate_batch(machine: Machine, engine: None) -> dict[str, Any]:
 def burst_of_prompts(machine: Machine, engine: Engine) -> dict[str, Any]:
     """GPT-2, 128 prompts of 256 tokens at once, 64 new tokens each."""
     params = SamplingParams(max_new_tokens=machine.size(64, 6), ignore_eos=True)
-    prompts = _prompts(engine, [machine.size(256, 16)] * machine.size(128, 4))
+    prompts = random_prompts(engine.info.vocab_size, [machine.size(256, 16)] * machine.size(128, 4), seed=7)
     workload = [Arrival(0.0, prompt, params) for prompt in prompts]
     figures = {
         name: {
@@ -150,7 +146,7 @@ def long_prompt(machine: Machine, engine: Engine) -> dict[str, Any]:
     for number in range(machine.repeats + 1):
         engine.clear_cache()
         reader = engine.telemetry.reader()
-        (prompt,) = _prompts(engine, [length], seed=number)
+        (prompt,) = random_prompts(engine.info.vocab_size, [length], seed=number)
         stream = engine.submit(prompt, SamplingParams(max_new_tokens=1, ignore_eos=True)).result(120)
         if stream.error:
             raise RuntimeError(stream.error)

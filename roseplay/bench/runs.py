@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from roseplay.traffic.driver import Driver
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 class BenchmarkError(RuntimeError):
     """A run has no figures, since it timed out or requests failed. The message is one line for the user."""
+
+
+def random_prompts(vocab_size: int, lengths: Iterable[int], seed: int) -> list[list[int]]:
+    """Returns prompts of random token ids."""
+    rng = random.Random(seed)
+    return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths]
 
 
 def error_line(error: Exception) -> str:

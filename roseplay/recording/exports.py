@@ -36,9 +36,9 @@ KINDS = {
 }
 
 
-def export(kind: str, lines: Iterable[bytes], name: str = "this run") -> bytes:
+def export(kind: str, lines: Iterable[bytes]) -> bytes:
     """Returns the content of this kind of file; raises ``ValueError`` for an unknown kind or a broken recording."""
     if kind not in KINDS:
         raise ValueError(f"there is no export of kind {kind!r}: use one of {', '.join(KINDS)}")
     make = KINDS[kind].make
-    return make(parse(lines, name)) if make else b"".join(lines)
+    return make(parse(lines, "this run")) if make else b"".join(lines)

@@ -69,9 +69,9 @@ class ImportedRun:
     Args:
         name: the engine's name; by default its worker's.
         source: where the data comes from, for the header.
-        began: when the run began.
 
     Attributes:
+        began: when the run began.
         steps: how many there are.
         blocks: the blocks that are cached now, and the most that were.
     """
@@ -81,11 +81,10 @@ class ImportedRun:
         problems: Problems,
         source: str,
         name: str | None = None,
-        began: datetime.datetime | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.problems = problems
-        self.began = began or datetime.datetime.now(datetime.UTC)
+        self.began = datetime.datetime.now(datetime.UTC)
         self._limits = limits or Limits()
         self._source = source
         self._name = name

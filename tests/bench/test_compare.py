@@ -35,6 +35,7 @@ def test_all_contestants_give_the_tokens_that_were_asked_for(shape: Path, capsys
     document = json.loads(file.read_text())
     assert list(document["engines"]) == ["roseplay", "generate_batch", "generate", "generate_static", "mine"]
     assert document["prompt_tokens"] == 2 * 3 + 2 * 15
+    assert document["environment"]["threads"] == 1
     assert all(len(told["runs"]) == 2 for told in document["engines"].values())
     assert document["engines"]["mine"]["output_tokens_per_s"] == 4
     ours = document["engines"]["roseplay"]["output_tokens_per_s"]
