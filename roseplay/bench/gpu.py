@@ -114,10 +114,15 @@ def run(args: argparse.Namespace) -> Figures:
     return run_parts(args, parts(), _in_this_process if args.one_process else measure_apart)
 
 
-def measure_apart(part: Part, machine: Machine, limit_s: float) -> Iterator[tuple[str, Figures]]:
-    """Yields the rows of a part as they end. After ``limit_s`` seconds its processes are ended, and a last row says so."""
-    context: Any = None
-    if "forkserver" in multiprocessing.get_all_start_methods():  # loads the libraries once, and uses no GPU
+def measure_apart(part: Part, machine: Machine, limit_s: float, context: Any = None) -> Iterator[tuple[str, Figures]]:
+    """Yields the rows of a part as they end. After ``limit_s`` seconds its processes are ended, and a last row says so.
+
+    Args:
+        context: starts the process, as of ``multiprocessing``.
+    """
+    if (
+        context is None and "forkserver" in multiprocessing.get_all_start_methods()
+    ):  # loads the libraries once, and uses no GPU
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_LIBRARIES)
     began = time.monotonic()

@@ -144,7 +144,8 @@ def test_when_the_time_is_up_no_part_is_begun(tmp_path: Path):
 def test_a_part_is_ended_after_its_time(tmp_path: Path):
     (part,) = (part for part in gpu.parts() if part.name == "tiles")
     before = set(multiprocessing.active_children())
-    rows = list(gpu.measure_apart(part, Machine("cpu", True, tmp_path), 0.1))
+    context = multiprocessing.get_context("spawn")
+    rows = list(gpu.measure_apart(part, Machine("cpu", True, tmp_path), 0.1, context))
     assert rows == [("tiles", {"error": "tiles was given up after 0.1 s"})]
     assert set(multiprocessing.active_children()) == before
 
