@@ -140,8 +140,12 @@ def ring(target: Ring, facts_by_name: Mapping[str, Facts]) -> dict[str, Any] | N
     if facts is None:
         return None
     if isinstance(facts, ChatFacts):
-        label = f"{whole(facts.steps)} steps" if of == "steps" and facts.steps else ""
-        return {"of": "rows", "requests": list(facts.requests), "label": label}
+        waited = (
+            facts.first_token
+            and f"first tokens after up to {told_text(facts.first_token)} ms{slowed_text(facts.factors)}"
+        )
+        label = facts.steps and f"{whole(facts.steps)} steps" if of == "steps" else waited
+        return {"of": "rows", "requests": list(facts.requests), "label": label or ""}
     if of == "gap":
         if (gap := facts.worst) is None:
             return None

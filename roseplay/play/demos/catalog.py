@@ -14,6 +14,11 @@ _FIRST_TOKENS = (
     "First tokens come {first_token_sooner}.",
 )
 
+_TOO_EARLY_FIRST = "**The answers had not begun when the {first_prompts} prompts arrived,** so that no reader waited."
+_TOO_EARLY = (
+    "**The answers had not begun when one of the bursts of {second_prompts} prompts arrived:** nothing can be compared."
+)
+
 _MIX = DemoBurst(name="first", kind="mix")
 
 BUDGET = Demo(
@@ -37,8 +42,9 @@ BUDGET = Demo(
         ),
         scene(
             (
-                "**The ringed dot is the longest pause since then, {first_worst}:** {first_who_paused} waited for the step with the prompts.",
-                "**The ringed dot is the longest pause since then, {first_worst}.**",
+                "**The ringed dot is the readers' longest pause, {first_worst}:** {first_who_paused} waited for the step with the prompts.",
+                "**The ringed dot is the readers' longest pause, {first_worst}.**",
+                _TOO_EARLY_FIRST,
                 CUT,
             ),
             rings=(("gap", "first"), ("step", "first")),
@@ -54,6 +60,7 @@ BUDGET = Demo(
                 "**With budget [[{budget}]] the longest pause is {worst_falls}.**",
                 "**With budget [[{budget}]] the longest pause is longer:** {worst_rises}.",
                 "**With budget [[{budget}]] the longest pause shows no clear difference:** {worst_same}.",
+                _TOO_EARLY,
                 CUT,
             ),
             _FIRST_TOKENS,
@@ -89,7 +96,7 @@ PREFIX = Demo(
             rings=(("rp-tokens", "first"),),
         ),
         reading(
-            "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Black blocks in the map are shared.",
+            "**Prefix cache and same-step sharing are [[on]], and the same {size} questions arrive.** Shared blocks are black in the map.",
             knobs={"prefix_cache": True, "same_step_sharing": True},
             burst=replace(_DOCUMENT, name="second"),
             rings=("prefix-cache", "sharing"),
@@ -175,6 +182,7 @@ INTERVAL = Demo(
         scene(
             (
                 "**Until all had their first tokens, a reader usually waited {first_reader} for a token:** every step computed prompts.",
+                _TOO_EARLY_FIRST,
                 CUT,
             ),
             rings=(("rp-tokens", "first"),),
@@ -190,6 +198,7 @@ INTERVAL = Demo(
                 "**A reader now usually waits {reader_falls} for a token.**",
                 "**A reader now usually waits longer:** {reader_rises}.",
                 "**A reader's usual wait shows no clear difference:** {reader_same}.",
+                _TOO_EARLY,
                 CUT,
             ),
             _FIRST_TOKENS,

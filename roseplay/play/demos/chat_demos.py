@@ -119,7 +119,7 @@ FAIR = Demo(
                 CUT,
             ),
             "The price: the flood's first tokens come {first_token_later}.",
-            rings=(("rows", "after"),),
+            rings=(("rows", "after"), ("rows", "before")),
         ),
     ),
     after="Try it yourself: open All controls and More settings, choose fair, and name a tenant under Sampling.",

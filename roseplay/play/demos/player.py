@@ -32,7 +32,7 @@ from roseplay.traffic.pace import Speed
 LOOK_S = 0.02  # interval at which the player checks its stories
 GUESS_S = 20.0  # the most time for choosing an answer
 LIMIT_S = 90.0  # the most time for a scene's traffic to be answered
-STREAMING_S = 4.0  # time in a scene for the stories to begin
+STREAMING_S = 15.0  # time in a scene for the stories to begin
 STREAMED_TOKENS = 4  # of each story before a burst, which show the usual gap
 _END_S = 5.0
 # Stories use these seeds in turn; their texts by SmolLM2 and tiny-chat have been proofread.
@@ -323,10 +323,9 @@ class _Play:
         demo = self._demo
         known = {**self._sent, **figures_of(self._bursts, self._chats)}
         said = caption(scene.caption, known)
-        if number == len(demo.scenes) - 1:
-            busy = not self._engine.info.simulated and overloaded()
-            if judged := judgement(self._guess, self._answers, known, busy=busy):
-                said = [Segment(f"{judged} "), *said]
+        judged = judgement(self._guess, self._answers, known, busy=overloaded())
+        if judged and number == len(demo.scenes) - 1:
+            said = [Segment(f"{judged} "), *said]
         if scene.answers:
             self._answers, self._asking = dict(scene.answers), True
         now_ms = self._context.now_ms()

@@ -115,8 +115,8 @@ class Scene:
         settles: lasts as long as the last scene with new clients, while these go on.
         rings: what to highlight: elements of the page by ID, also at the time of a burst (``(id, name)``); the token after
             the pause of a burst (``("gap", name)``), a burst's longest step (``("step", name)``), an answer of it that
-            was preempted (``("preempted", name)``), the rows in Steps of a burst or chats (``("rows", name)``), or those of
-            chats with the number of their steps (``("steps", name)``).
+            was preempted (``("preempted", name)``), the rows in Steps of a burst or chats (``("rows", name)``; chats with
+            their longest TTFT), or those of chats with the number of their steps (``("steps", name)``).
         read_s: reading time of its caption; by default derived from its length.
     """
 

@@ -48,7 +48,8 @@ function open(yes) {
 
 function changed() {
   if (!poll.held) keep(KEPT, shown.pair && JSON.stringify(shown), ofTab);
-  panel?.showPair(shown.pair, shown.open);
+  const held = shown.demo && demos.caption && !ends();
+  panel?.showPair(held ? null : shown.pair, shown.open);
 }
 
 /* What was shown before a reload. */
@@ -93,6 +94,7 @@ on("demo", () => {
   if (begins) ofDemo = false;
   if (begins && shown.demo) take(null);
   if (ofDemo && demos.caption && ends()) open(true);
+  else if (shown.demo) changed();
 });
 
 document.addEventListener("keydown", ({ key }) => {
