@@ -35,9 +35,9 @@ function recorded() {
     : [];
 }
 
-/* Names those that cannot be shown here, and opens the list that says why. */
+/* Counts those that cannot be shown here, and opens the list that says why. */
 function elsewhere() {
-  const words = `Not here: ${absent().map(({ title }) => title).join(", ")}`, opens = { "aria-haspopup": "dialog" };
+  const words = `${absent().length} not here`, opens = { "aria-haspopup": "dialog" };
   const onclick = ({ currentTarget }) => openDemoList(currentTarget);
   return absent().length ? [makeButton(words, { className: "rp-recorded", ...opens, onclick })] : [];
 }
