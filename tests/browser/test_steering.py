@@ -188,5 +188,6 @@ def test_two_bursts_are_shown_before_and_after_until_dismissed(
     expect(line).to_be_hidden()
     other = open_page(mock, path=link[link.index("#") :])
     expect(other.locator("#rp-pair .rp-plot")).to_be_visible()
+    expect(other.locator("#rp-demos")).to_be_hidden()  # it would cover a part of the picture
     other.evaluate("location.hash = 'pair=nonsense'")
     expect(other.get_by_role("alert").filter(has_text="copy it again")).to_be_visible()

@@ -2,7 +2,7 @@
  * charts, inter-token latency and tokens per step. When something else arrives, these return, and a line opens it
  * again. It stays, over reloads too, until it is dismissed or another one takes its place. A link can hold it. */
 import { crossIcon, makeButton } from "../shared/dom.js";
-import { on } from "../shared/events.js";
+import { emit, on } from "../shared/events.js";
 import { pairIn, parsePair } from "../shared/pair/link.js";
 import { PairPanel } from "../shared/pair/panel.js";
 import { poll } from "../shared/poll.js";
@@ -50,6 +50,7 @@ function changed() {
   if (!poll.held) keep(KEPT, shown.pair && JSON.stringify(shown), ofTab);
   const held = shown.demo && demos.caption && !ends();
   panel?.showPair(held ? null : shown.pair, shown.open);
+  emit("pair");
 }
 
 /* What was shown before a reload. */

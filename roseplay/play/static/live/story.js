@@ -124,6 +124,7 @@ function use(now) {
   keep(USED, "1", ofTab);
 }
 
+on("pair", show);
 on("demo", () => {
   if (demos.own && !box.contains(document.activeElement)) focused = /** @type {any} */ (document.activeElement);
   const before = box.dataset.about;
@@ -162,7 +163,8 @@ function show() {
   const upcoming = about === "after demo" && nextDemo();
   following.hidden = !upcoming;
   if (upcoming) write(following, `Next demo: ${upcoming.title}`);
-  document.body.classList.toggle("rp-first", about === "purpose" && demosHere());
+  const compares = document.querySelector("#rp-live[data-pair=open]"); // a link may have opened it
+  document.body.classList.toggle("rp-first", about === "purpose" && demosHere() && !compares);
   document.body.classList.toggle("rp-guided", about === "demo");
   lines[0].parentElement.setAttribute("aria-live", about === "steady" ? "off" : "polite");
   lines.forEach((line, i) => {
