@@ -38,6 +38,7 @@ _END_S = 5.0
 # Stories use these seeds in turn; their texts by SmolLM2 and tiny-chat have been proofread.
 _STORY = SamplingParams(temperature=0.6, top_p=0.9, repetition_penalty=1.1, max_new_tokens=STORY_TOKENS)
 _SEEDS = 3
+_BUSY = Segment(" Other programs keep this computer busy, which disturbs the times.")
 
 
 class DemoBusyError(ValueError):
@@ -181,7 +182,7 @@ def judgement(guess: str, answers: Mapping[str, str], known: Container[str], *, 
     """
     right = next((figure for figure in answers if figure in known), "")
     if busy and ("cut_limit" in known or right.endswith("_same")):
-        return "Other programs keep this computer busy, so this run cannot tell."
+        return "This run cannot tell."
     if not guess or not right:
         return ""
     return "You guessed right." if right == guess else f"Not quite, the answer was “{answers[right]}”."
@@ -323,9 +324,10 @@ class _Play:
         demo = self._demo
         known = {**self._sent, **figures_of(self._bursts, self._chats)}
         said = caption(scene.caption, known)
-        judged = judgement(self._guess, self._answers, known, busy=overloaded())
-        if judged and number == len(demo.scenes) - 1:
-            said = [Segment(f"{judged} "), *said]
+        if number == len(demo.scenes) - 1:
+            busy = overloaded()
+            judged = judgement(self._guess, self._answers, known, busy=busy)
+            said = [*([Segment(f"{judged} ")] if judged else []), *said, *([_BUSY] if busy else [])]
         if scene.answers:
             self._answers, self._asking = dict(scene.answers), True
         now_ms = self._context.now_ms()
