@@ -250,7 +250,7 @@ PRESSURE = Demo(
                 "**{second_none_preempted} answer lost its blocks this time,** so that none could be swapped.",
                 CUT,
             ),
-            "The last answers began {last_token_sooner}.",
+            ("The last answers began {last_token_sooner}.", "The price: the last answers began {last_token_later}."),
             rings=("rp-pair", ("preempted", "second")),
         ),
     ),
