@@ -171,6 +171,7 @@ def test_the_table_of_requests_is_the_same_after_a_reload(live: Served, page: Pa
 def test_on_a_phone_a_tap_unfolds_the_rest_of_a_row(live: Served, phone: Page) -> None:
     live.engine.submit([7] * 40, SHORT).result(timeout=60)
     press(phone, "requests")
+    table(phone).scroll_into_view_if_needed()  # what is out of view is not filled
     row = rows(phone).first
     expect(row).to_be_visible()
     heads = table(phone).locator("thead th:visible").all_inner_texts()
