@@ -90,7 +90,7 @@ def test_show_me_says_what_the_telemetry_says(live: Served, page: Page, patient:
     live.engine.set_knobs(prefill_max_tokens=512)
     page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 512")
     demo, listed = page.locator(".rp-demos li").first, page.get_by_role("button", name="All demos")
-    expect(demo.or_(listed).filter(visible=True).first).to_be_visible()  # the list has no room beside requests of other tests
+    expect(demo.or_(listed).filter(visible=True).first).to_be_visible()  # requests displace the list
     page.keyboard.press("d")
     expect(caption(page)).to_contain_text("20 prompts will interrupt four readers.")
     expect(page.get_by_role("button", name="Next")).to_be_focused()
