@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -74,18 +74,20 @@ class StepTimes:
         """
         took: dict[int, float] = {}
         spent, before = 0.0, (1, 0.0)
-        sizes = (*MEASURE_SIZES[:1] * MEASURE_DECODES, *MEASURE_SIZES[1:], *MEASURE_SIZES)
-        for number, tokens in enumerate(sizes):
-            more_decodes = number < MEASURE_DECODES
-            if spent + before[1] * tokens / before[0] > (MEASURE_S / 3 if more_decodes else MEASURE_S):
-                if more_decodes:
-                    continue
-                break
-            begin = clock()
-            run(tokens)
-            seconds = clock() - begin
-            took[tokens] = min(seconds, took.get(tokens, seconds))
-            spent, before = spent + seconds, (tokens, took[tokens])
+
+        def time_all(sizes: Sequence[int], until_s: float) -> None:
+            nonlocal spent, before
+            for tokens in sizes:
+                if spent + before[1] * tokens / before[0] > until_s:
+                    return
+                begin = clock()
+                run(tokens)
+                seconds = clock() - begin
+                took[tokens] = min(seconds, took.get(tokens, seconds))
+                spent, before = spent + seconds, (tokens, took[tokens])
+
+        time_all(MEASURE_SIZES[:1] * MEASURE_DECODES, MEASURE_S / 3)
+        time_all(MEASURE_SIZES[1:] + MEASURE_SIZES, MEASURE_S)
         if max(took, default=0) < ENOUGH:
             took = {**first, **took}
         self.base_s = took[min(took)]

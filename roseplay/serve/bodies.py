@@ -17,16 +17,16 @@ MOST_ANSWERS = 64  # per request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
 # Values that ask for nothing, as the default or as "off", and are therefore accepted: of OpenAI, vLLM and llama.cpp.
 _OFF = (
-    *("echo", "include_obfuscation", "include_stop_str_in_output", "return_token_ids", "return_tokens_as_token_ids"),
-    *("store", "use_beam_search", "dry_multiplier", "dynatemp_range", "min_keep", "min_tokens", "mirostat", "n_keep"),
-    *("n_probs", "post_sampling_probs", "return_progress", "t_max_predict_ms", "timings_per_token", "xtc_probability"),
-)
+    "echo include_obfuscation include_stop_str_in_output return_token_ids return_tokens_as_token_ids store use_beam_search "
+    "dry_multiplier dynatemp_range min_keep min_tokens mirostat n_keep n_probs post_sampling_probs return_progress "
+    "t_max_predict_ms timings_per_token xtc_probability"
+).split()
 _ON = ("cache_prompt", "include_reasoning", "skip_special_tokens", "spaces_between_special_tokens")
 _ONE = ("best_of", "dynatemp_exponent", "length_penalty", "repeat_penalty", "typical_p")
 _EMPTY = (
-    *("allowed_token_ids", "annotations", "bad_words", "documents", "functions", "grammar", "logit_bias", "lora"),
-    *("mm_processor_kwargs", "suffix", "tools", "vllm_xargs"),
-)
+    "allowed_token_ids annotations bad_words documents functions grammar logit_bias lora mm_processor_kwargs suffix tools "
+    "vllm_xargs"
+).split()
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(_OFF, (False,)),  # or 0, which is equal
     **dict.fromkeys((*_ON, *_ONE), (True,)),

@@ -140,12 +140,10 @@ def ring(target: Ring, facts_by_name: Mapping[str, Facts]) -> dict[str, Any] | N
     if facts is None:
         return None
     if isinstance(facts, ChatFacts):
-        waited = (
-            facts.first_token
-            and f"first tokens after up to {told_text(facts.first_token)} ms{slowed_text(facts.factors)}"
-        )
-        label = facts.steps and f"{whole(facts.steps)} steps" if of == "steps" else waited
-        return {"of": "rows", "requests": list(facts.requests), "label": label or ""}
+        figures = _of_one(facts)
+        figure, words = ("steps", "{} steps") if of == "steps" else ("first_token", "first tokens after up to {}")
+        label = words.format(figures[figure]) if figure in figures else ""
+        return {"of": "rows", "requests": list(facts.requests), "label": label}
     if of == "gap":
         if (gap := facts.worst) is None:
             return None
