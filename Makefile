@@ -23,12 +23,14 @@ GUIDELLM_VENV := $(VENV)-guidellm
 GUIDELLM := $(GUIDELLM_VENV)/.stamp-guidellm
 MUTATION := $(VENV)/.stamp-mutation
 RAY := $(VENV)/.stamp-ray
+VLLM_VENV := $(VENV)-vllm
+VLLM := $(VLLM_VENV)/.stamp-vllm
 
 # Without bytecode files each process compiles all modules anew: page and engine then start seconds later.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup play check test conformance servers fuzz mutate families soak ray lint format bench tiny-chat clean
+.PHONY: help setup play check test core conformance servers fuzz mutate families soak ray vllm lint format bench tiny-chat clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -45,11 +47,16 @@ test: $(TEST) ## run all tests but slow ones, those in a browser too; ARGS reach
 	@$(BIN)/python -m tests.chromium
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+core: $(TEST) ## run the core's tests in a copy of the tree that has no extensions; ARGS reaches pytest
+	@rm -rf build/core && mkdir -p build/core
+	@git ls-files -z ':!roseplay/extras' ':!tests/extras' | xargs -0 cp --parents -t build/core
+	@cd build/core && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ignore tests/test_structure.py --ignore tests/browser/test_core_alone.py $(ARGS)
+
 conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
 
 servers: $(TEST) $(GUIDELLM) ## drive other servers from the page's side; LLAMA_SERVER=PATH adds llama.cpp's
-	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/suites/servers $(ARGS)
+	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/extras/servers/suite $(ARGS)
 
 .PHONY: run-conformance
 run-conformance: $(CONFORMANCE) $(GUIDELLM)
@@ -72,7 +79,10 @@ ray: ## test replicas on Ray Serve, in an environment of their own (half a GB mo
 
 .PHONY: run-ray
 run-ray: $(RAY)
-	@$(BIN)/python -m pytest -m slow tests/suites/ray $(ARGS)
+	@$(BIN)/python -m pytest -m slow tests/extras/ray/suite $(ARGS)
+
+vllm: $(TEST) $(VLLM) ## drive the real vLLM on this CPU with a probe inside, in an environment of its own (3 GB more)
+	@VLLM=$(VLLM_VENV)/bin/vllm $(BIN)/python -m pytest -m slow tests/extras/servers/vllm/suite $(ARGS)
 
 lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the page's scripts
 	$(BIN)/ruff check .
@@ -80,7 +90,7 @@ lint: $(LINT) ## ruff (rules and format) and mypy; deno does the same for the pa
 	$(BIN)/mypy
 	$(DENO) lint --quiet
 	$(DENO) fmt --quiet --check
-	$(DENO) check --quiet roseplay/play/static
+	$(DENO) check --quiet roseplay/play/static $(wildcard roseplay/extras/*/static)
 	$(DENO) check --quiet tests/play/static
 
 format: $(LINT) ## let ruff and deno fix what they can
@@ -124,6 +134,11 @@ $(CONFORMANCE): pyproject.toml $(TEST)
 $(GUIDELLM): .ci/guidellm.txt
 	@$(PYTHON) -m venv $(GUIDELLM_VENV)
 	@$(GUIDELLM_VENV)/bin/python .ci/install.py --torch "$(TORCH)" -r .ci/guidellm.txt
+	@touch $@
+
+$(VLLM): .ci/vllm.py
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python .ci/vllm.py
 	@touch $@
 
 $(LINT): .ci/constraints.txt $(BASE)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import math
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,29 +29,38 @@ BACKEND_S = 10  # timeout for PyTorch's own index, which not every network reach
 SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
-    "no-index": "UV_NO_INDEX",
     "find-links": "UV_FIND_LINKS",  # separated by commas
     "constraint": "UV_CONSTRAINT",
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
-    "timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",  # whole seconds
 }
+FLAGS = ("only-binary", "no-binary")  # uv has no variables for these and for no-index
 
 
-def uv_settings(listing: str) -> dict[str, str]:
-    """Returns variables for uv from what ``pip config list`` prints.
+def pip_settings(listing: str) -> dict[str, str]:
+    """Returns pip's settings from what ``pip config list`` prints.
 
     Settings of ``install`` override those of all commands (``global``), and variables (``:env:``) override both.
     """
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for section, name, value in re.findall(r"^([\w:]+)\.([\w-]+)=(.*)$", listing, re.MULTILINE):
         sections.setdefault(section, {})[name.removeprefix("default-")] = str(ast.literal_eval(value))
-    merged = {**sections["global"], **sections["install"], **sections[":env:"]}
-    found = {SETTINGS[name]: " ".join(value.split()) for name, value in merged.items() if name in SETTINGS}
+    return {**sections["global"], **sections["install"], **sections[":env:"]}
+
+
+def uv_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns variables for uv from pip's settings; raises ``ValueError`` for a timeout that is no number of seconds."""
+    found = {SETTINGS[name]: " ".join(value.split()) for name, value in settings.items() if name in SETTINGS}
     if "UV_FIND_LINKS" in found:
         found["UV_FIND_LINKS"] = found["UV_FIND_LINKS"].replace(" ", ",")
+    if timeout := found.get("UV_HTTP_TIMEOUT"):
+        try:
+            found["UV_HTTP_TIMEOUT"] = str(max(1, math.ceil(float(timeout))))
+        except (ValueError, OverflowError):
+            raise ValueError(f"pip's timeout is {timeout}: set PIP_TIMEOUT to a number of seconds") from None
     # pip takes the best version that any index has; uv would take the first index that has the package at all.
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found}
 
@@ -97,15 +107,27 @@ def said(packages: Sequence[Download], torch: str | None) -> str:
 
 
 class Uv:
-    """Runs uv on this environment with pip's settings."""
+    """Runs uv on this environment with pip's settings; raises ``ValueError`` for one that uv cannot be given."""
 
     def __init__(self) -> None:
-        listing = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
-        self.env = {**uv_settings(listing), **os.environ, "UV_PYTHON": sys.executable}
+        said = subprocess.STDOUT  # pip prints some of its errors on standard output
+        listing = subprocess.run([*PIP, "config", "list"], stdout=subprocess.PIPE, stderr=said, text=True, check=False)
+        if listing.returncode:  # a setting of a wrong type, on the last line
+            raise ValueError(f"pip's settings cannot be read: {listing.stdout.strip().rpartition(chr(10))[2]}")
+        settings = pip_settings(listing.stdout)
+        self.env = {**uv_settings(settings), **os.environ, "UV_PYTHON": sys.executable}
+        values = ((name, value) for name in FLAGS for value in re.split(r"[\s,]+", settings.get(name, "")) if value)
+        alone = settings.get("no-index", "").lower() in ("1", "true", "yes", "on")
+        self.flags = ["--no-index"] * alone + [f"--{name}={value}" for name, value in values]
 
-    def install(self, *arguments: str) -> int:
+    def install(self, *arguments: str, about: str = "") -> int:
+        """Installs and returns the exit status. With ``about``, a build that cannot be had is told in one line on it."""
         quiet = [] if sys.stderr.isatty() else ["--quiet"]
-        return subprocess.run([*UV, "install", *quiet, *arguments], env=self.env, check=False).returncode
+        command, told = [*UV, "install", *quiet, *self.flags, *arguments], subprocess.PIPE if about else None
+        done = subprocess.run(command, env=self.env, stderr=told, text=True, check=False)
+        why = re.search(r"Failed to fetch: .*|invalid value .*", done.stderr or "")
+        sys.stderr.write(f"{about}: {why[0]}\n" if done.returncode and why else done.stderr or "")
+        return done.returncode
 
     def added(self, arguments: Sequence[str], backend: Sequence[str] = ()) -> list[Download] | None:
         """Returns what ``install`` with these arguments would add; None if that cannot be found out."""
@@ -122,7 +144,7 @@ class Uv:
     ) -> subprocess.CompletedProcess[str] | None:
         """Returns what a command of uv prints; None if it fails, or an index does not answer in time."""
         env = {"UV_HTTP_RETRIES": "1", **self.env}
-        command = [*UV, *arguments]
+        command = [*UV, *arguments, *self.flags]
         try:
             done = subprocess.run(
                 command, env=env, input=pins, capture_output=True, text=True, timeout=timeout, check=False
@@ -165,16 +187,25 @@ def install(arguments: Sequence[str], torch: str | None) -> int:
             return 2
         print("uv cannot be had: pip installs, which takes longer", file=sys.stderr)
         return subprocess.run([*PIP, "install", "--quiet", *arguments], check=False).returncode
-    uv = Uv()
+    try:
+        uv = Uv()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     backend, added = choose_build(uv, arguments, torch)
     if added and not all(package.local for package in added):
         print(said(added, torch), file=sys.stderr)
-    return uv.install(*backend, *arguments)
+    unsure = torch is not None and added is None
+    about = f"TORCH={torch} cannot be had, leave it out to install the package index's build" if unsure else ""
+    return uv.install(*backend, *arguments, about=about)
 
 
 def main(arguments: list[str]) -> int:
     torch = None
     if arguments[:1] == ["--torch"]:
+        if len(arguments) < 2:
+            print("--torch needs a build, such as cpu, cu128 or auto", file=sys.stderr)
+            return 2
         torch, arguments = arguments[1] or None, arguments[2:]
     return install(arguments, torch)
 

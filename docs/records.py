@@ -1,8 +1,12 @@
-"""Generates the page's columns and types of records from ``engine/records.py``: ``python docs/records.py``."""
+"""Generates the page's columns and types of records: ``python docs/records.py``.
+
+Columns and records are declared in ``engine/records.py``, and what frames and snapshots have in ``recording/schema.py``.
+"""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING
 from pathlib import Path
@@ -12,19 +16,47 @@ from typing import Any, Literal, get_args, get_origin
 from roseplay.core.info import Choice, EngineInfo
 from roseplay.engine.records import ROWS, Column, MissRecord, RequestRecord, columns_of
 from roseplay.engine.telemetry import Load
+from roseplay.formats.json_schema import Schema
+from roseplay.recording.schema import FRAME, HEADER
 
 SCRIPT = Path(__file__).parents[1] / "roseplay" / "play" / "static" / "shared" / "records.js"
 _INTRODUCTION = """\
 /* The columns of rows in frames and recordings, and the types of records in them: written by `python docs/records.py`
- * from roseplay/engine/records.py. */
+ * from roseplay/engine/records.py and roseplay/recording/schema.py. */
+/** @import { Load, Ring } from "./types.js" */
 const F64 = Float64Array, I32 = Int32Array;
 """
 _TYPES = {MissRecord: "Miss", Load: "LoadFigures", EngineInfo: "Info", Choice: "Choice"}
 _ELSEWHERE = {"miss": "Miss | null"}  # types that annotations do not give
+_FRAME, _SNAPSHOT = FRAME["fields"], HEADER["fields"]["snapshot"]
+_SHAPES = {
+    "Columns": HEADER["fields"]["columns"],
+    "BlockRow": _FRAME["blocks"]["of"],
+    "StateRow": _FRAME["states"]["of"],
+    "Sentence": _FRAME["story"]["fields"]["lines"]["of"],
+    "Said": _FRAME["story"],
+    "PairFigure": _FRAME["pair"]["fields"]["figures"]["of"],
+    "Side": _FRAME["pair"]["fields"]["sides"]["columns"]["before"],
+    "Pair": _FRAME["pair"],
+    "DemoCaption": _FRAME["demo"],
+    "RecordedSnapshot": _SNAPSHOT,
+    "Frame": FRAME,
+}
+# Schemas that have a type already, or whose values scripts read by name.
+_KNOWN = [
+    (_FRAME["requests"]["of"]["columns"]["about"], "Partial<RequestRecord>"),
+    (_FRAME["knobs"]["of"]["columns"]["changes"], "Record<string, [old: any, new: any]>"),
+    *((_FRAME[name], "Record<string, any>") for name in ("stats", "burst")),
+    (_FRAME["loads"]["of"], "Load"),
+    (_FRAME["demo"]["fields"]["rings"]["of"], "Ring"),
+]
+
+
+_TIED = "\N{NO-BREAK SPACE}"  # within a line
 
 
 def script() -> str:
-    return "\n".join([_INTRODUCTION, *_columns(), *_new_request(), *_types()])
+    return "\n".join([_INTRODUCTION, *_columns(), *_new_request(), *_types(), *_shapes()])
 
 
 def _columns() -> Iterator[str]:
@@ -48,6 +80,49 @@ def _types() -> Iterator[str]:
             shown = field if about.default is MISSING or record not in (EngineInfo, Choice) else f"[{field}]"
             yield f" * @property {{{_type(about.kind)}}} {shown} {_words(about)}".rstrip()
         yield " */\n"
+
+
+def _shapes() -> Iterator[str]:
+    """Yields the types of frames, snapshots and what they have."""
+    for name, schema in _SHAPES.items():
+        first, *more = textwrap.wrap(f"@typedef {{{_shape(schema, name)}}} {name}", 113, subsequent_indent="  ")
+        lines = ["/**", *(f" * {line}" for line in (first, *more)), " */\n"] if more else [f"/** {first} */\n"]
+        yield "\n".join(lines).replace(_TIED, " ")
+
+
+def _shape(schema: Schema, name: str = "") -> str:
+    """Returns the type of a schema's values; ``name``: that of the schema, if it is being declared."""
+    if schema.get("null"):
+        return _shape(_plain(schema), name) + ("" if name else " | null")
+    named = [(_plain(shape), other) for other, shape in _SHAPES.items() if other != name]
+    known = [(_plain(shape), other) for shape, other in _KNOWN]
+    for shape, other in [*known, *named]:
+        if _plain(schema) == shape:
+            return other
+    match schema.get("type"):  # rows with columns of a recording have no type yet
+        case "list":
+            inner = _shape(schema["of"])
+            return f"({inner})[]" if " | " in inner else f"{inner}[]"
+        case "row":
+            optional = len(schema["columns"]) - schema["missing"]
+            columns = enumerate(schema["columns"].items())
+            return "[" + ", ".join(f"{n}{'?' * (i >= optional)}:{_TIED}{_shape(it)}" for i, (n, it) in columns) + "]"
+        case "object" if schema["fields"]:
+            fields = schema["fields"].items()
+            return (
+                "{" + ", ".join(f"{n}{'?' * it.get('optional', False)}:{_TIED}{_shape(it)}" for n, it in fields) + "}"
+            )
+        case "object":
+            return f"Record<string, {_shape(schema['rest'])}>" if "rest" in schema else "Record<string, any>"
+        case "choice":
+            return " | ".join(json.dumps(value) for value in schema["values"])
+    return {"number": "number", "whole": "number", "text": "string", "flag": "boolean"}.get(
+        schema.get("type", ""), "any"
+    )
+
+
+def _plain(schema: Schema) -> Schema:
+    return {name: value for name, value in schema.items() if name not in ("optional", "null")}
 
 
 def _new_request() -> Iterator[str]:

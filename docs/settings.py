@@ -1,17 +1,18 @@
-"""Generates docs/settings.md and the end of docs/endpoints.md from the catalogue: ``python docs/settings.py``."""
+"""Generates docs/settings.md, the end of docs/endpoints.md and rows of docs/api.md from the catalogue:
+``python docs/settings.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.lab.experiment import ARM_CONFIG
+from roseplay.config import API_FIELDS, RECOMMENDED, EngineConfig, Knobs, SamplingParams
 from roseplay.play.answer_settings import NAMES, Settings
+from roseplay.serve.bodies import COMMON
 from roseplay.settings import Setting, defaults_of, settings_of
 
 SETTINGS = Path(__file__).with_suffix(".md")
-ENDPOINTS = SETTINGS.with_name("endpoints.md")
+ENDPOINTS, API = SETTINGS.with_name("endpoints.md"), SETTINGS.with_name("api.md")
 _INTRODUCTION = """\
 # Settings
 
@@ -43,12 +44,6 @@ the system prompt. A tab has defaults of its own, which limit an answer to at mo
 
 | argument | values | default | default in a tab |
 |---|---|---|---|"""
-_OF_ARMS = """
-## Settings of an arm
-
-In an arm of `POST /ui/lab/run`, `knobs` takes all [knobs](settings.md#knobs), but `slow_motion` must be 1. `config` takes these
-[engine settings](settings.md#engine): {}.
-"""
 
 
 def settings_page() -> str:
@@ -61,22 +56,38 @@ def endpoints_page() -> str:
     return written + mark + "\n".join(_endpoints())
 
 
+def api_page() -> str:
+    """Returns the page with the rows of its sampling parameters regenerated."""
+    drawn = {"how tokens are drawn": True, "other sampling parameters": False}
+    rows = {
+        f"| both: {title} |": ", ".join(
+            f"`{field}`" for name, field in COMMON.items() if (name in RECOMMENDED) == recommended
+        )
+        for title, recommended in drawn.items()
+    }
+    lines = API.read_text(encoding="utf-8").splitlines()
+    return "".join(
+        next((f"{row} {fields} |" for row, fields in rows.items() if line.startswith(row)), line) + "\n"
+        for line in lines
+    )
+
+
 def _settings() -> Iterator[str]:
     yield _INTRODUCTION
     for title, (kind, about) in _PARTS.items():
         yield f"## {title}\n\n{about}\n"
         yield "| name | default | values | what it does | vLLM |\n|---|---|---|---|---|"
         for name, setting in settings_of(kind).items():
-            yield _row(name, setting, defaults_of(kind)[name])
+            vllm = setting.vllm_name if kind is not SamplingParams else API_FIELDS[name]
+            yield _row(name, setting, defaults_of(kind)[name], vllm)
         yield ""
 
 
-def _row(name: str, setting: Setting, default: object) -> str:
-    vllm = f"`{setting.vllm_name}`" if setting.vllm else ""
+def _row(name: str, setting: Setting, default: object, vllm: str) -> str:
     more = {"Watch": setting.watch, "Costs": setting.costs}
     words = [setting.explanation, *(f"{name}: {text}" for name, text in more.items() if text)]
     about = " ".join(words).replace("**", "")
-    return _cells(f"`{name}`", setting.show(default), _takes(setting), about, vllm)
+    return _cells(f"`{name}`", setting.show(default), _takes(setting), about, f"`{vllm}`" if vllm else "")
 
 
 def _endpoints() -> Iterator[str]:
@@ -86,7 +97,7 @@ def _endpoints() -> Iterator[str]:
         if name in settings:
             show = settings[name].show
             yield _cells(f"`{name}`", _takes(settings[name]), show(own[name]), show(of_tab[name]))
-    yield _OF_ARMS.format(", ".join(f"`{name}`" for name in ARM_CONFIG))
+    yield ""
 
 
 def _takes(setting: Setting) -> str:
@@ -100,3 +111,4 @@ def _cells(*texts: str) -> str:
 if __name__ == "__main__":
     SETTINGS.write_text(settings_page(), encoding="utf-8")
     ENDPOINTS.write_text(endpoints_page(), encoding="utf-8")
+    API.write_text(api_page(), encoding="utf-8")

@@ -41,15 +41,24 @@ def exit_code(name: str, work: Callable[[], int], *failures: type[Exception]) ->
     return code
 
 
+def within(least: float, most: float) -> Callable[[str], Any]:
+    """Returns a parser of numbers from ``least`` to ``most``, of integers if ``least`` is one."""
+
+    def number(text: str) -> float:
+        value = type(least)(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"it is {text}: use {least:,.12g} to {most:,.12g}")
+        return value
+
+    return number
+
+
 def list_of_integers(text: str) -> list[int]:
     """Parses integers of at least 1, such as ``1,8,32``."""
     try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,8,32")
-    return numbers
+        return [within(1, 10**6)(part) for part in text.split(",")]
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,8,32") from None
 
 
 def add_model_flag(parser: Any) -> None:
@@ -85,11 +94,7 @@ def add_field_flags(
             continue
         default = {**defaults_of(kind), **(defaults or {})}[name]
         options = {"default": default if fill else ..., "help": _help(setting, default), **_reading(setting)}
-        group.add_argument(_flag(name), **options)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+        group.add_argument("--" + name.replace("_", "-"), **options)
 
 
 def _reading(setting: Setting) -> dict[str, Any]:

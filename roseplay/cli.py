@@ -11,18 +11,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import roseplay
+from roseplay.extensions import Command, commands
 
-COMMANDS = {
-    "play": ("roseplay.play.main", "open the page: watch the engine and change its settings"),
-    "serve": ("roseplay.serve.main", "serve a model through OpenAI's API, without the page"),
-    "lab": ("roseplay.lab.command", "compare two settings under the same traffic"),
-    "plan": ("roseplay.plan.command", "find settings for GPUs that are not here, by simulation"),
-    "calibrate": ("roseplay.calibrate.command", "fit the simulation to measurements of a deployment"),
-    "export": ("roseplay.recording.command", "make a trace, a table or a report from a recorded run"),
-    "import": ("roseplay.wire.command", "make a recording from another engine's telemetry"),
-    "bench": ("roseplay.bench.main", "measure the engine"),
-    "check": ("roseplay.remote.check.main", "show which features of OpenAI's API a server supports"),
-    "doctor": ("roseplay.doctor.main", "show what this machine has, what the engine uses, and what is missing"),
+CORE = {
+    "play": Command("roseplay.play.main", "open the page: watch the engine and change its settings"),
+    "serve": Command("roseplay.serve.main", "serve a model through OpenAI's API, without the page"),
+    "export": Command("roseplay.recording.command", "make a trace, a table or a report from a recorded run"),
 }
 
 
@@ -55,17 +49,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(f"roseplay {roseplay.__version__}")
         return 0
-    if arguments[0] not in COMMANDS:
-        print(f"roseplay: no command {arguments[0]!r}: use {' or '.join(COMMANDS)} (--help)", file=sys.stderr)
+    choices = CORE | commands()
+    if arguments[0] not in choices:
+        print(f"roseplay: no command {arguments[0]!r}: use {' or '.join(choices)} (--help)", file=sys.stderr)
         return 2
-    module = importlib.import_module(COMMANDS[arguments[0]][0])
-    code = module.main(arguments[1:])
+    code = importlib.import_module(choices[arguments[0]].module).main(arguments[1:])
     return 0 if code is None else int(code)
 
 
 def _usage() -> str:
-    commands = "\n".join(f"  {name:<9} {about}" for name, (_, about) in COMMANDS.items())
+    lines = "\n".join(f"  {name:<9} {command.about}" for name, command in (CORE | commands()).items())
     return (
-        f"usage: roseplay COMMAND ...\n\n{commands}\n\n"
+        f"usage: roseplay COMMAND ...\n\n{lines}\n\n"
         "roseplay COMMAND --help lists its flags; roseplay --version prints the version."
     )

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from roseplay.extensions import extensions
 from roseplay.settings import (
     Choice,
     Number,
@@ -27,9 +28,7 @@ from roseplay.settings import (
     setting,
     settings_of,
 )
-from roseplay.settings import (
-    SettingError as SettingError,
-)
+from roseplay.settings import SettingError as SettingError
 
 # All stop strings are searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16
@@ -41,11 +40,7 @@ MAX_STRUCTURE_CHARACTERS = 1 << 20
 POLICIES = ("fcfs", "shortest", "priority", "lpm", "fair")
 
 
-# The GPUs that ``run_as`` can name; ``roseplay/sim/gpus.json`` describes them.
-SIMULATED_GPUS = tuple(
-    "a100 a100-pcie a100-40gb a30 h100 h100-pcie h200 h20 b200 b300 gb200 gb300 l4 l40s rtx-pro-6000 rtx-4090 mi300x"
-    " mi325x arc-b60".split()
-)
+SIMULATED_GPUS = tuple(name for extension in extensions() for name in extension.gpus)  # names for ``run_as``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +64,7 @@ class EngineConfig:
         "Device",
         "engine: hardware",
         "Where the model runs. auto uses a GPU if there is one.",
-        lab="name",
+        compared="name",
     )
     tensor_parallel_size: int = setting(
         1,
@@ -100,7 +95,7 @@ class EngineConfig:
         "Memory for keys and values, in bytes. If neither this nor num_blocks is set, the pool is sized automatically.",
         unit="bytes",
         vllm="kv_cache_memory_bytes",
-        lab="name",
+        compared="name",
     )
     swap_space: int = setting(
         2**30,
@@ -169,7 +164,7 @@ class EngineConfig:
         "automatically sized pool stays within it.",
         vllm="gpu_memory_utilization",
         needs="a GPU",
-        lab="name",
+        compared="name",
     )
     block_size: int = setting(
         16,
@@ -213,7 +208,7 @@ class EngineConfig:
         "engine: draws",
         "Seed for random weights, and for requests that do not set their own.",
         vllm="seed",
-        lab="",
+        compared="",
     )
     random_weights: bool = setting(
         False,
@@ -223,7 +218,7 @@ class EngineConfig:
         "Build the model from its config alone, with random weights. It runs as fast as with a checkpoint, but needs "
         "none.",
         vllm="load_format=dummy",
-        lab="",
+        compared="",
     )
     pack_weights: bool = setting(
         True,
@@ -301,7 +296,7 @@ class EngineConfig:
         "Where default sampling values come from. auto uses the model's generation_config.json, for the page's lanes "
         "and the API; none uses roseplay's own defaults.",
         vllm="generation_config",
-        lab="",
+        compared="",
     )
     trust_remote_code: bool = setting(
         False,
@@ -310,7 +305,7 @@ class EngineConfig:
         "engine: safety",
         "Run Python code that comes with a checkpoint. When off, models that need such code are refused.",
         vllm="trust_remote_code",
-        lab="",
+        compared="",
     )
     worker: str = setting(
         "thread",
@@ -318,17 +313,17 @@ class EngineConfig:
         "Worker",
         "engine: isolation",
         "Whether the engine's loop runs in a thread or in a process of its own.",
-        lab="",
+        compared="",
     )
     step_timeout_s: float = setting(
         120.0,
-        Number(0, above=True),
+        Number(0, 100_000, above=True),
         "Step timeout",
         "engine: health",
         "Seconds after which a silent worker is considered frozen. A step that is predicted to take long may take ten "
         "times its predicted time.",
         unit="s",
-        lab="",
+        compared="",
     )
     telemetry_steps: int = setting(
         8192,
@@ -337,17 +332,17 @@ class EngineConfig:
         "engine: memory",
         "Number of step records kept for readers that poll. Older ones are dropped.",
         unit="steps",
-        lab="",
+        compared="",
     )
     kv_events: bool = setting(
         False,
         Switch(),
         "KV events",
         "engine: telemetry",
-        "Record for each step which full blocks entered and left the prefix cache, with their hashes and tokens, so "
-        "that they can be published as KV events.",
-        vllm="kv_events_config",
-        lab="",
+        "Record for each step which full blocks entered and left the prefix cache, by hash. Replicas behind one API "
+        "do, so that the router knows what each of them holds.",
+        nearest="kv_events_config",
+        compared="",
     )
 
     def __post_init__(self) -> None:
@@ -622,7 +617,7 @@ class Knobs:
         "Every step takes this many times as long, so that you can watch a fast model. All times are stretched by "
         "this factor.",
         unit="times",
-        lab="",
+        compared="",
         control="slow",
         watch="Everything, at your own pace.",
         costs="All times are stretched. Those measured in slow motion are marked, as in 60 ms at ×5.",
@@ -650,9 +645,75 @@ class SamplingParams:
     """How one request's tokens are drawn, when it ends, and what scheduling policies know about it.
 
     ``stop`` may be a single string or any sequence of strings, ``stop_token_ids`` any sequence of integers,
-    ``structured_outputs`` a mapping or its JSON text.
+    ``structured_outputs`` a mapping or its JSON text. The names are those of vLLM's API where the fields say no other.
     """
 
+    temperature: float = setting(
+        0.0,
+        Number(0, 100, note="0 is greedy"),
+        "Temperature",
+        "0 greedy",
+        "0 always picks the likeliest token; higher values give more varied answers.",
+        control="sampling-temperature",
+        slider=(0, 2, 0.05),
+        api_default=1.0,
+        recommended=True,
+    )
+    top_p: float = setting(
+        1.0,
+        Number(0, 1, above=True),
+        "Top-p",
+        "1 all",
+        "Sample only from the likeliest tokens whose probabilities together reach this value.",
+        control="sampling-top-p",
+        slider=(0.05, 1, 0.05),
+        recommended=True,
+    )
+    top_k: int | None = setting(
+        None,
+        Whole(1, none="all tokens", off=0),
+        "Top-k",
+        "0 all",
+        "Sample only from this many of the likeliest tokens.",
+        control="sampling-top-k",
+        slider=(0, 200, 1),
+        recommended=True,
+    )
+    min_p: float = setting(
+        0.0,
+        Number(0, 1, note="0 is off"),
+        "Min-p",
+        "0 off",
+        "Sample only from tokens that are at least this fraction as likely as the likeliest one.",
+        control="sampling-min-p",
+        slider=(0, 1, 0.01),
+        recommended=True,
+    )
+    repetition_penalty: float = setting(
+        1.0,
+        Number(0, 100, above=True, note="1 is off"),
+        "Repetition",
+        "1 off",
+        "Values above 1 make tokens that are already in the prompt or answer less likely (positive logits are divided "
+        "by it).",
+        control="sampling-repetition",
+        slider=(0.5, 2, 0.05),
+        recommended=True,
+    )
+    presence_penalty: float = setting(
+        0.0,
+        Number(-2, 2, note="0 is off"),
+        "Presence",
+        "0 off",
+        "Subtracted once from the logit of each token in the answer.",
+    )
+    frequency_penalty: float = setting(
+        0.0,
+        Number(-2, 2, note="0 is off"),
+        "Frequency",
+        "0 off",
+        "Subtracted from the logit of each token in the answer, once per occurrence.",
+    )
     max_new_tokens: int = setting(
         128,
         Whole(1),
@@ -662,68 +723,8 @@ class SamplingParams:
         unit="tokens",
         vllm="max_tokens",
         control="sampling-new-tokens",
-    )
-    temperature: float = setting(
-        0.0,
-        Number(0, 100, note="0 is greedy"),
-        "Temperature",
-        "0 greedy",
-        "0 always picks the likeliest token; higher values give more varied answers.",
-        vllm="temperature",
-        control="sampling-temperature",
-    )
-    top_k: int | None = setting(
-        None,
-        Whole(1, none="all tokens"),
-        "Top-k",
-        "0 all",
-        "Sample only from this many of the likeliest tokens.",
-        vllm="top_k",
-        control="sampling-top-k",
-    )
-    top_p: float = setting(
-        1.0,
-        Number(0, 1, above=True),
-        "Top-p",
-        "1 all",
-        "Sample only from the likeliest tokens whose probabilities together reach this value.",
-        vllm="top_p",
-        control="sampling-top-p",
-    )
-    min_p: float = setting(
-        0.0,
-        Number(0, 1, note="0 is off"),
-        "Min-p",
-        "0 off",
-        "Sample only from tokens that are at least this fraction as likely as the likeliest one.",
-        vllm="min_p",
-        control="sampling-min-p",
-    )
-    repetition_penalty: float = setting(
-        1.0,
-        Number(0, 100, above=True, note="1 is off"),
-        "Repetition",
-        "1 off",
-        "Values above 1 make tokens that are already in the prompt or answer less likely (positive logits are divided "
-        "by it).",
-        vllm="repetition_penalty",
-        control="sampling-repetition",
-    )
-    presence_penalty: float = setting(
-        0.0,
-        Number(-2, 2, note="0 is off"),
-        "Presence",
-        "0 off",
-        "Subtracted once from the logit of each token in the answer.",
-        vllm="presence_penalty",
-    )
-    frequency_penalty: float = setting(
-        0.0,
-        Number(-2, 2, note="0 is off"),
-        "Frequency",
-        "0 off",
-        "Subtracted from the logit of each token in the answer, once per occurrence.",
-        vllm="frequency_penalty",
+        slider=(1, 256, 1),
+        recommended=True,
     )
     seed: int | None = setting(
         None,
@@ -731,7 +732,6 @@ class SamplingParams:
         "Seed",
         "empty: any",
         "The same seed gives the same tokens, whatever other requests are in the batch.",
-        vllm="seed",
         control="sampling-seed",
     )
     stop: tuple[str, ...] = setting(
@@ -740,8 +740,8 @@ class SamplingParams:
         "Stop strings",
         "one per line, \\n is a line break",
         "The answer ends just before the first of these strings.",
-        vllm="stop",
         control="sampling-stop",
+        multiline=True,
     )
     stop_token_ids: tuple[int, ...] = setting(
         (),
@@ -750,18 +750,14 @@ class SamplingParams:
         "ids",
         "Token ids that end the answer, besides the model's end-of-sequence tokens. They must be in the model's "
         "vocabulary. Such a token is counted, but its text is left out of the answer.",
-        vllm="stop_token_ids",
     )
-    ignore_eos: bool = setting(
-        False, Switch(), "Ignore EOS", "length", "Continue past end-of-sequence tokens.", vllm="ignore_eos"
-    )
+    ignore_eos: bool = setting(False, Switch(), "Ignore EOS", "length", "Continue past end-of-sequence tokens.")
     logprobs: int | None = setting(
         None,
         Whole(0, 20, none="none"),
         "Log-probabilities",
         "per token",
         "Report the log-probability of each token and of this many of the likeliest tokens in its place.",
-        vllm="logprobs",
     )
     prompt_logprobs: int | None = setting(
         None,
@@ -771,19 +767,6 @@ class SamplingParams:
         "Report the log-probability of each prompt token after the first, and of this many of the likeliest tokens in "
         "its place.",
         costs="The whole prompt is computed, even the part that is cached.",
-        vllm="prompt_logprobs",
-    )
-
-    structured_outputs: str | None = setting(
-        None,
-        Structure(MAX_STRUCTURE_CHARACTERS, none="free text"),
-        "Structured output",
-        "grammar",
-        "What the answer must follow: a JSON schema, a regular expression that all of it matches, or texts to choose from. "
-        "Only tokens with which it can go on are drawn. When it is complete, the answer ends, also if end-of-sequence tokens "
-        "are ignored. Needs llguidance; not where a GPU is simulated.",
-        costs="The allowed tokens are computed beside the model; a step waits for them if they take longer.",
-        vllm="structured_outputs",
     )
 
     priority: int = setting(
@@ -792,7 +775,6 @@ class SamplingParams:
         "Priority",
         "lower is sooner",
         "With the scheduling policy priority, waiting requests with a lower value are admitted first.",
-        vllm="priority",
         control="sampling-priority",
     )
     tenant: str | None = setting(
@@ -802,17 +784,35 @@ class SamplingParams:
         "whose request",
         "Whose request this is. With the scheduling policy fair, tenants get equal shares; requests without a tenant are "
         "those of one more.",
+        vllm="user",
         control="sampling-tenant",
+    )
+    structured_outputs: str | None = setting(
+        None,
+        Structure(MAX_STRUCTURE_CHARACTERS, none="free text"),
+        "Structured output",
+        '{"json": …}, {"regex": …} or {"choice": […]}',
+        "What the answer must follow: a JSON schema, a regular expression that all of it matches, or texts to choose from. "
+        "Only tokens with which it can go on are drawn. When it is complete, the answer ends, also if end-of-sequence tokens "
+        "are ignored. Needs llguidance; not where a GPU is simulated.",
+        costs="The allowed tokens are computed beside the model; a step waits for them if they take longer.",
+        control="sampling-structure",
+        multiline=True,
     )
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         if isinstance(self.structured_outputs, Mapping):  # as text, it can be hashed and sent
             object.__setattr__(self, "structured_outputs", json.dumps(self.structured_outputs, ensure_ascii=False))
         check_all(self)
 
+
+# The sampling parameters for which a model's author may recommend values.
+RECOMMENDED = tuple(name for name, setting in settings_of(SamplingParams).items() if setting.recommended)
+
+# The sampling parameters' names in requests to the API, by our names.
+API_FIELDS = {name: setting.vllm or name for name, setting in settings_of(SamplingParams).items()}
 
 # All knobs and engine settings by name.
 SETTINGS = {**settings_of(Knobs), **settings_of(EngineConfig)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+USABLE = 0.98  # share of the free memory: other programs also allocate and free some
 # A container's memory in cgroup versions 2 and 1: folder, bytes used, limit, and the file pages that can be reclaimed.
 _CGROUPS = (
     ("/sys/fs/cgroup", "memory.current", "memory.max", "inactive_file"),

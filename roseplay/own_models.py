@@ -72,7 +72,16 @@ def called(model: str) -> str:
     if model == SMOLLM2:
         return SMOLLM2_NAME
     path = os.path.expanduser(model)
-    return Path(path).resolve().name.removesuffix(".gguf") if os.path.exists(path) else model
+    is_path = model.startswith(("/", ".", "~")) or os.path.exists(path)
+    return Path(path).resolve().name.removesuffix(".gguf") if is_path else model
+
+
+def without_path(text: object, model: Any) -> str:
+    """Returns a text with a model's name in place of its path, as not all clients may know the folders of this machine."""
+    told = str(model)
+    for path in (os.path.realpath(os.path.expanduser(told)), os.path.expanduser(told), told):
+        text = str(text).replace(path, called(told)) if os.sep in path else str(text)  # "." is not only a folder
+    return str(text)
 
 
 def selecting(model: Any) -> set[str]:

@@ -56,11 +56,13 @@ class Values(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """Integers in a range, including both ends; None means no limit."""
+    """Integers in a range, including both ends; None means no limit. ``off``: the number that stands for a value of None
+    where programs and controls have numbers only."""
 
     least: int | None = None
     most: int | None = None
     none: str = ""
+    off: int | None = None
     name = "whole"
 
     def allows(self, value: object) -> bool:
@@ -183,20 +185,22 @@ class Strings:
 
 @dataclass(frozen=True)
 class Text:
-    """A text of at most ``most`` characters, not empty."""
+    """A text of ``least`` to ``most`` characters; ``off`` as of ``Whole``."""
 
     most: int
     none: str = ""
+    least: int = 1
+    off: str = ""
     name = "text"
 
     def allows(self, value: object) -> bool:
-        return isinstance(value, str) and 0 < len(value) <= self.most
+        return isinstance(value, str) and self.least <= len(value) <= self.most
 
     def read(self, text: str) -> str:
         return text
 
     def __str__(self) -> str:
-        return f"text of 1 to {self.most} characters"
+        return f"text of {self.least} to {self.most} characters"
 
 
 @dataclass(frozen=True)
@@ -258,8 +262,12 @@ class Setting:
         nearest: vLLM's most similar setting, if it does not have this one; "" for none.
         needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
         control: the id of its control on the page; "" for none. Controls of knobs are sliders, switches and rows of words.
-        lab: how the two arms of a lab experiment may differ in it: "row", it has a row in the Lab's table; "name", only
-            if the experiment names it; "", not at all.
+        compared: how two runs that are compared may differ in it: "row", it has a row in a table of both; "name", only if
+            it is named; "", not at all.
+        slider: lowest and highest position and step of a sampling parameter's control; None for a text box.
+        multiline: whether the text box has two lines.
+        api_default: the default of a sampling parameter in the API, where OpenAI's differs from ours; else None.
+        recommended: whether a model's author may recommend a value of it, in ``generation_config.json``.
     """
 
     values: Values
@@ -275,7 +283,11 @@ class Setting:
     nearest: str = ""
     needs: str = ""
     control: str = ""
-    lab: Literal["row", "name", ""] = "row"
+    compared: Literal["row", "name", ""] = "row"
+    slider: tuple[float, float, float] | None = None
+    multiline: bool = False
+    api_default: Any = None
+    recommended: bool = False
 
     @property
     def takes(self) -> str:
@@ -315,9 +327,10 @@ class Setting:
         if isinstance(value, float) and isinstance(self.values, Whole) and value.is_integer():
             return int(value)  # JSON has one kind of numbers
         try:
-            return self.read(value.strip()) if isinstance(value, str) else value
+            value = self.read(value.strip()) if isinstance(value, str) else value
         except ValueError:
             raise SettingError(name, f"is {_short.repr(value)}: use {self.takes}") from None
+        return None if value == getattr(self.values, "off", None) else value
 
     def show(self, value: object) -> str:
         """Returns a value in words: ``on``, ``unlimited``, ``16``."""
@@ -338,7 +351,7 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the description as JSON values, for the page."""
-        values = {name: value for name, value in vars(self.values).items() if value not in ("", None, ())}
+        values = {k: v for k, v in vars(self.values).items() if k == "options" or v not in ("", None, ())}
         texts = {name: value for name, value in vars(self).items() if name != "values" and value}
         acronym = self.label[:2].isupper()
         short = self.label if acronym else self.label[:1].lower() + self.label[1:]
@@ -361,6 +374,11 @@ def setting(default: Any, values: Values, label: str, hint: str, help: str, **mo
     """Returns a dataclass field with a ``Setting`` as its description; ``more`` are further attributes of it."""
     described = Setting(values=values, label=label, hint=hint, help=help, **more)
     return dataclasses.field(default=default, metadata={"setting": described})
+
+
+def redeclared(kind: type, name: str, default: Any) -> Any:
+    """Returns a dataclass field that is a setting of another class, with a default of its own."""
+    return dataclasses.field(default=default, metadata={"setting": settings_of(kind)[name]})
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:

@@ -18,7 +18,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-STATIC = "roseplay/play/static/"
 TESTS_END_AFTER_S = 40  # no test starts later; the rest of the minute is for lint, imports and the last test
 _DEADLINE, _FIRST = "ROSEPLAY_CHECK_DEADLINE", "ROSEPLAY_CHECK_FIRST"
 
@@ -45,9 +44,7 @@ def changed_files(since: str | None) -> list[str]:
 
 def lint_commands(changed: list[str]) -> list[list[str]]:
     python = [path for path in changed if path.endswith(".py")]
-    scripts = [
-        path for path in changed if path.startswith((STATIC, "tests/play/static/")) and path.endswith((".js", ".css"))
-    ]
+    scripts = [path for path in changed if path.startswith(("roseplay/", "tests/")) and path.endswith((".js", ".css"))]
     modules = [path for path in scripts if path.endswith(".js")]
     commands = []
     if python:
@@ -65,12 +62,13 @@ def lint_commands(changed: list[str]) -> list[list[str]]:
 def tests_of(changed: list[str]) -> tuple[list[str], list[str]]:
     """Returns the folders and files of tests to run, and which of their files come first."""
     names = {dotted_name(path) for path in changed if path.endswith(".py")}
-    first = [path for path in changed if Path(path).match("test_*.py") and not path.startswith("tests/browser/")]
+    first = [path for path in changed if Path(path).match("test_*.py") and "/browser/" not in path]
     rooms: set[str] = set()
     files = ["tests/test_structure.py", *first]
     for path in changed:
-        top, room, *below = [*path.split("/"), ""]
-        if path.startswith((STATIC, "tests/play/static/")):
+        top, room, *below = [*path.replace("/extras/", "/extras:", 1).split("/"), ""]
+        room = room.replace(":", "/")
+        if path.endswith((".js", ".css")):
             rooms.add("tests/play/static")
         elif top in ("roseplay", "tests") and below and room != "browser" and (ROOT / "tests" / room).is_dir():
             rooms.add(f"tests/{room}")

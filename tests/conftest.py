@@ -32,6 +32,8 @@ with contextlib.suppress(ImportError):  # may be missing on a machine with a GPU
     settings.register_profile("roseplay", deadline=None)  # per-example time limits fail on a busy machine
     settings.load_profile("roseplay")
 
+pytest_plugins = ("tests.browsers", "tests.pages")
+
 NO_CHROMIUM = "no Chromium: install chromium, run `playwright install chromium`, or set ROSEPLAY_CHROMIUM"
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _browser = pytest.StashKey[str | None]()
@@ -59,9 +61,9 @@ def _turn(item: pytest.Item) -> tuple[int, int, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark everything in tests/browser; without a Chromium, skip these tests, or fail them if CI=true."""
+    """Mark everything in folders called browser; without a Chromium, skip these tests, or fail them if CI=true."""
     for item in items:
-        if (_REPOSITORY / "tests" / "browser") in item.path.parents:
+        if "browser" in item.path.relative_to(_REPOSITORY).parts[:-1]:
             item.add_marker("browser")
     # Tests of faults need a process without other engines, and servers of browser tests run until all tests have ended.
     items.sort(key=_turn)

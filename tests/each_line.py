@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any
 
@@ -22,3 +23,18 @@ def at_each_line(run: Callable[[], Any], look: Callable[[], None]) -> None:
         run()
     finally:
         sys.settrace(before)
+
+
+def beside_each_line(run: Callable[[], Any], look: Callable[[], None]) -> None:
+    """Do the same with ``look`` on another thread, which may have to wait until ``run`` gives up a lock."""
+    calls: list[Future[None]] = []
+
+    def call() -> None:
+        if not calls or calls[-1].done():
+            calls.append(pool.submit(look))
+            wait(calls[-1:], 0.1)
+
+    with ThreadPoolExecutor(1) as pool:
+        at_each_line(run, call)
+    for each in calls:
+        each.result()

@@ -5,12 +5,8 @@ from __future__ import annotations
 from roseplay.engine.client import Engine
 from roseplay.engine.engine_like import EngineLike
 from roseplay.recording.recorded_engine import RecordedEngine
-from roseplay.remote.engine import HttpEngine
-from roseplay.serve.ray.engine import RayEngine
 from tests.play.fake_engine import FakeEngine
 
 
-def all_of_them(
-    engine: Engine, server: HttpEngine, replicas: RayEngine, recording: RecordedEngine, fake: FakeEngine
-) -> list[EngineLike]:
-    return [engine, server, replicas, recording, fake]
+def all_of_them(engine: Engine, recording: RecordedEngine, fake: FakeEngine) -> list[EngineLike]:
+    return [engine, recording, fake]

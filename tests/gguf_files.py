@@ -99,6 +99,11 @@ def write_gguf(
             writer.add_tensor(name, blocks, raw_dtype=quantized)
         else:
             writer.add_tensor(name, values)
+    write_out(writer)
+
+
+def write_out(writer: Any) -> None:
+    """Write the file that a ``GGUFWriter`` has been given, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -18,7 +18,6 @@ class Usage:
     """What one process holds at one moment; memory in MB (10**6 bytes)."""
 
     memory_mb: float
-    rss_mb: float
     fds: int
     threads: int
 
@@ -33,7 +32,7 @@ def usage(pid: int) -> Usage | None:
         return None
     sizes = {line.split(":")[0]: line.split()[1] for line in rollup.splitlines()[1:]}
     own = sum(int(sizes.get(name, 0)) for name in _OWN) * 1024 / 1e6
-    return Usage(own, int(sizes.get("Rss", 0)) * 1024 / 1e6, fds, threads) if sizes else None
+    return Usage(own, fds, threads) if sizes else None
 
 
 def descendants(root: int) -> dict[int, str]:

@@ -8,7 +8,7 @@ import os
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-_BROWSER = "tests/browser/"
+_BROWSER = "/browser/"  # in the path of each file of browser tests
 
 
 class PagesOnCores(LoadFileScheduling):
@@ -22,12 +22,12 @@ class PagesOnCores(LoadFileScheduling):
             super()._reschedule(node)
 
     def _next_is_of_browser(self) -> bool:
-        return bool(self.workqueue) and next(iter(self.workqueue)).startswith(_BROWSER)
+        return bool(self.workqueue) and _BROWSER in next(iter(self.workqueue))
 
     def _with_pages(self, without: WorkerController) -> int:
         """Returns how many other processes have browser tests left and take more."""
         return sum(
-            any(scope.startswith(_BROWSER) and not all(tests.values()) for scope, tests in files.items())
+            any(_BROWSER in scope and not all(tests.values()) for scope, tests in files.items())
             for node, files in self.assigned_work.items()
             if node is not without and not node.shutting_down
         )

@@ -140,26 +140,3 @@ def test_without_any_it_says_so_loudly_and_the_next_call_tries_again(machine: Ma
     for attempt in (1, 2):
         assert "tests/browser will be SKIPPED" in machine.get()
         assert machine.calls.count("playwright install chromium") == attempt
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
-def test_make_test_looks_for_a_browser_every_time_and_installs_packages_once(tmp_path: Path) -> None:
-    log, python = tmp_path / "log", tmp_path / "venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho "$2" >> {log}\n')
-    python.chmod(0o755)
-    for _ in range(2):
-        subprocess.run(
-            ["make", "-s", "test", f"VENV={tmp_path / 'venv'}"], cwd=REPOSITORY, check=True, timeout=60
-        )  # fmt: skip
-    calls = log.read_text().splitlines()
-    assert calls.count("tests.chromium") == calls.count("pytest") == 2
-    assert calls[-2:] == ["tests.chromium", "pytest"]
-    assert calls[calls.index("pytest") :].count("pip") == 0
-
-
-def test_ci_gets_its_browser_from_make_test_and_runs_it_once_as_the_readme_has_it() -> None:
-    script = (REPOSITORY / ".ci" / "run").read_text()
-    assert "apt-get" not in script
-    assert [line for line in script.splitlines() if "make test" in line] == ["make test"]
-    assert "make test " in (REPOSITORY / "README.md").read_text()

@@ -3,21 +3,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import roseplay
-from roseplay.cli import COMMANDS, main
-from roseplay.lab.results import parse_result
+from roseplay.cli import CORE, main
+from roseplay.extensions import commands
 from roseplay.recording.reader import demo_path
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert all(f"\n  {name} " in out for name in CORE | commands())
 
 
 def test_no_command_is_help_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,9 +46,9 @@ def test_a_command_gets_its_arguments_and_gives_its_exit_code(
 ) -> None:
     seen: list[list[str]] = []
     command = SimpleNamespace(main=lambda argv: seen.append(argv) or answer)
-    monkeypatch.setitem(sys.modules, "roseplay.bench.main", command)
-    assert main(["bench", "streaming", "--json", "x"]) == code
-    assert seen == [["streaming", "--json", "x"]]
+    monkeypatch.setitem(sys.modules, "roseplay.recording.command", command)
+    assert main(["export", "run.jsonl", "--csv", "x"]) == code
+    assert seen == [["run.jsonl", "--csv", "x"]]
 
 
 ENDING = """
@@ -65,7 +66,7 @@ def main(argv):
 
 sys.modules["command"] = module = types.ModuleType("command")
 module.main, module.kept = main, {kept}
-cli.COMMANDS["command"] = ("command", "")
+cli.CORE["command"] = cli.Command("command", "")
 cli.program("command", "first")
 """
 
@@ -104,20 +105,21 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_the_lab_and_exports_need_no_page(tmp_path: Path) -> None:
-    simulated = "--run-as h100 --model qwen3-0.6b --num-requests 2 --max-new-tokens 2".split()
-    for command in (
-        ["lab", "dedup", *simulated, "--json", "--report", "lab.html"],
-        ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", WITHOUT_THE_PAGE, *command],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(Path(roseplay.__file__).parents[1])},
-            capture_output=True,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        if command[0] == "lab":
-            assert parse_result(done.stdout)["scenario"] == "dedup"
-    assert all((tmp_path / name).stat().st_size for name in ("lab.html", "t.json", "t.csv", "r.html"))
+def run_without_the_page(command: Sequence[str], folder: Path) -> bytes:
+    """Run a command where importing the page is an error; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_PAGE, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(roseplay.__file__).parents[1])},
+        capture_output=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def test_exports_need_no_page(tmp_path: Path) -> None:
+    run_without_the_page(
+        ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"], tmp_path
+    )
+    assert all((tmp_path / name).stat().st_size for name in ("t.json", "t.csv", "r.html"))

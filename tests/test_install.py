@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
+import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,7 @@ def test_uv_takes_pips_settings_of_all_levels() -> None:
         "global.index-url='https://all.example/simple'\ninstall.index-url='https://mirror.example/simple'\n"
         "global.constraint='/etc/constraints.txt'\nglobal.cert='/etc/ca.crt'\n"
     )
-    assert install.uv_settings(listing) == {
+    assert install.uv_settings(install.pip_settings(listing)) == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
         "UV_INDEX": "https://a.example/simple file:///b/simple",
@@ -38,6 +40,58 @@ def test_uv_takes_pips_settings_of_all_levels() -> None:
         "SSL_CERT_FILE": "/etc/ca.crt",
         "UV_HTTP_TIMEOUT": "180",
     }
+
+
+@pytest.mark.parametrize(
+    ("pips", "uvs"), [("0.5", "1"), ("1", "1"), ("15.0", "15"), ("15.2", "16"), ("1e2", "100"), ("0", "1")]
+)
+def test_uv_takes_pips_timeout_in_whole_seconds(pips: str, uvs: str) -> None:
+    assert install.uv_settings({"timeout": pips})["UV_HTTP_TIMEOUT"] == uvs
+
+
+def run(python: str, settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [python, str(SCRIPT), *arguments]
+    return subprocess.run(command, env=dict(settings), capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "code", "said"),
+    [
+        (["pip"], {"PIP_TIMEOUT": "0.5"}, 0, ""),
+        (["pip"], {"PIP_TIMEOUT": "nan"}, 2, "PIP_TIMEOUT to a number"),
+        (["pip"], {"PIP_TIMEOUT": "soon"}, 2, "option timeout"),
+        (["--torch"], {}, 2, "--torch needs a build, such as cpu"),
+        (["--torch", "cpu5", "tiny"], {}, 2, "TORCH=cpu5 cannot be had, leave it out"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_line(
+    arguments: list[str], settings: dict[str, str], code: int, said: str
+) -> None:
+    alone = {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ.get("HOME", ""),
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_NO_INDEX": "1",
+    }
+    done = run(sys.executable, {**alone, **settings}, *(["--dry-run"] if arguments == ["pip"] else []), *arguments)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert len(done.stderr.splitlines()) == bool(said)
+
+
+def test_a_source_distribution_is_not_built_where_pip_may_not(tmp_path: Path) -> None:
+    sdist = tmp_path / "small-1.tar.gz"
+    with tarfile.open(sdist, "w:gz") as archive:
+        (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: small\nVersion: 1\n")
+        archive.add(tmp_path / "PKG-INFO", "small-1/PKG-INFO")
+    settings = {
+        "PATH": os.environ["PATH"],
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+    }
+    for allowed in (":all:", "other,small"):
+        done = run(sys.executable, {**settings, "PIP_ONLY_BINARY": allowed}, "--dry-run", "small")
+        assert (done.returncode, "has no usable wheels" in done.stderr) == (1, True), done.stderr
 
 
 class Answers:
@@ -92,12 +146,8 @@ def test_pip_installs_where_uv_cannot_be_had(tmp_path: Path) -> None:
     python = tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     settings = {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(python), str(SCRIPT), *arguments]
-        return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120, check=False)
-
-    chosen = run("--torch", "cpu", "tiny")
+    chosen = run(str(python), settings, "--torch", "cpu", "tiny")
     assert (chosen.returncode, chosen.stderr.count("\n")) == (2, 1)
-    done = run("--torch", "", "tiny")
+    done = run(str(python), settings, "--torch", "", "tiny")
     assert done.returncode == 0, done.stderr
     assert subprocess.run([str(python), "-c", "import tiny"], check=False).returncode == 0

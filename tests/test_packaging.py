@@ -28,11 +28,13 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 # Imported under this name, and installed by a declared dependency that requires it.
 COMES_WITH = {
     "anyio": "gradio",
+    "click": "ray",
     "llvmlite": "numba",
     "pydantic": "gradio",
     "pydantic_core": "gradio",
     "typing_extensions": "gradio",
     "fastapi": "gradio",
+    "jinja2": "gradio",
     "PIL": "gradio",
     "gradio_client": "gradio",
     "httpx": "gradio",

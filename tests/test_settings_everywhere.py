@@ -1,4 +1,4 @@
-"""A field added to the catalogue appears wherever settings do; ``added_settings.py`` adds two in its own process.
+"""A field added to the catalogue appears wherever settings do; ``added_settings.py`` adds three in its own process.
 
 How the page's scripts handle them is tested in ``tests/browser/test_added_setting.py``.
 """
@@ -26,12 +26,11 @@ def found() -> Found:
     return result
 
 
-@pytest.mark.parametrize("command", ["play", "lab", "bench streaming"])
+@pytest.mark.parametrize("command", ["play", "serve"])
 def test_flags_and_their_help(found: Found, command: str) -> None:
     shown = found["flags"]["help"][command]
     assert "--zeal, --no-zeal Whether it tries hard. (default: on)" in shown
-    if command != "lab":  # the lab sets knobs per arm: --a patience=2
-        assert "--patience STEPS How long it waits. (default: 3)" in shown
+    assert "--patience STEPS How long it waits. (default: 3)" in shown
     assert "--haste" not in shown
 
 
@@ -47,10 +46,10 @@ def test_the_control_and_what_the_pages_scripts_get(found: Found) -> None:
     knob, engine = page["given"]
     assert knob == {
         "kind": "whole", "least": 1, "most": 9, "label": "Patience", "short": "calm", "hint": "mood", "unit": "steps",
-        "help": "How long it waits.", "control": "patience", "lab": "row", "default": 3,
+        "help": "How long it waits.", "control": "patience", "compared": "row", "default": 3,
         "watch": "**TTFT** rises.", "costs": "Time.", "nearest": "--max-wait-s",
     }  # fmt: skip
-    assert (engine["kind"], engine["lab"], engine["default"]) == ("switch", "row", True)
+    assert (engine["kind"], engine["compared"], engine["default"]) == ("switch", "row", True)
 
 
 def test_the_endpoint(found: Found) -> None:
@@ -60,11 +59,21 @@ def test_the_endpoint(found: Found) -> None:
     assert page["refused"] == "patience is 0: use an integer from 1 to 9"
 
 
-def test_the_lab(found: Found) -> None:
-    offered = found["page"]["lab"]
-    assert (offered["knobs"]["patience"], offered["engine"]["zeal"]) == (3, True)
-    assert found["lab"]["arm"] == [2, {"zeal": False}]
-    assert found["lab"]["refused"] == "arm A: patience is 10: use an integer from 1 to 9"
+def test_a_sampling_parameter(found: Found) -> None:
+    sampling = found["sampling"]
+    assert sampling["control"] == ["Flair", "style", 0.5, 4, 0.5]
+    assert sampling["given"] == {
+        "kind": "number", "least": 0, "most": 4, "above": False, "label": "Flair", "short": "flair", "hint": "style", "compared": "row",
+        "help": "How florid it is.", "control": "sampling-flair", "slider": [0, 4, 0.5], "recommended": True,
+    }  # fmt: skip
+    assert sampling["changed"] == [2.5, "tab", {}]
+    assert sampling["refused"] == {"flair": "flair is 9: use a number from 0 to 4"}
+    assert sampling["answer"] == 2.5
+    assert sampling["endpoints"] == [True, True]
+    assert sampling["api"] == [1.0, 3.0], "what is sent, else what the model's author recommends"
+    assert sampling["schema"] == 0.5
+    assert sampling["api refuses"] == ["flair", "flair is 7.0: use a number from 0 to 4"]
+    assert sampling["recorded"]
 
 
 def test_recordings_with_it_and_from_before(found: Found) -> None:
@@ -74,10 +83,12 @@ def test_recordings_with_it_and_from_before(found: Found) -> None:
 
 
 def test_the_documents(found: Found) -> None:
-    settings, endpoints = found["docs"]
+    settings, endpoints, api = found["docs"]
+    assert "| `flair` | 0.5 | a number from 0 to 4 | How florid it is. | `flair` |" in settings
+    assert "| `flair` | a number from 0 to 4 | 0.5 | 0.5 |" in endpoints
+    assert "`repetition_penalty`, `flair` |" in api
     assert (
         "| `patience` | 3 | an integer from 1 to 9, in steps | How long it waits. Watch: TTFT rises. Costs: Time. |  |"
         in settings
     )
     assert "| `zeal` | on | true or false | Whether it tries hard. |  |" in settings
-    assert "`zeal`" in endpoints

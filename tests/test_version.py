@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,31 @@ BUILT = ("pyproject.toml", "README.md", "LICENSE", ".gitattributes", "roseplay/_
 )
 def test_a_description_is_a_version(described: str, version: str) -> None:
     assert version_of(described) == version
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_a_repository_of_a_folder_above_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "project"
+    (inner / "roseplay").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "roseplay" / "version.py", inner / "roseplay" / "version.py")
+    spec = importlib.util.spec_from_file_location("copied_version", inner / "roseplay" / "version.py")
+    assert spec is not None and spec.loader is not None
+    copied = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copied)
+
+    def tag(at: Path, name: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        for command in (("init", "-q"), (*author, "commit", "-q", "--allow-empty", "-m", "first"), ("tag", name)):
+            subprocess.run(["git", *command], cwd=at, check=True, capture_output=True, timeout=60)
+
+    tag(tmp_path, "v9.8.7")
+    assert copied.source_version() == UNTAGGED
+    tag(inner, "v1.2.3")
+    assert copied.source_version() == "1.2.3"
+    monkeypatch.setenv("PATH", "")
+    assert copied.source_version() == UNTAGGED  # without git
+    monkeypatch.setattr(copied, "ARCHIVED", "v2.0.0-1-gabc1234")
+    assert copied.source_version() == "2.0.0.post1"
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git")

@@ -22,20 +22,23 @@ class BlockPool:
     Args:
         num_blocks: number of blocks, including block 0.
         block_size: tokens per block.
+
+    Attributes:
         on_evict: called with a block's id when it is reused and its findable content is lost.
+        num_cached, num_shared: the number of blocks in these states.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, on_evict: Callable[[int], None] | None = None) -> None:
+    def __init__(self, num_blocks: int, block_size: int) -> None:
         if num_blocks < 2:
             raise ValueError(f"num_blocks is {num_blocks}: at least 2 are needed, block 0 is never handed out")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.on_evict = on_evict
+        self.on_evict: Callable[[int], None] | None = None
         self.ref_counts = [0] * num_blocks
         self._findable = bytearray(num_blocks)
         self._free = FreeBlocks(num_blocks)
-        self._num_cached = 0
-        self._num_shared = 0
+        self.num_cached = 0
+        self.num_shared = 0
         self._changed: set[int] = set()
 
     @property
@@ -50,19 +53,11 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        return len(self._free) - self._num_cached
-
-    @property
-    def num_cached(self) -> int:
-        return self._num_cached
-
-    @property
-    def num_shared(self) -> int:
-        return self._num_shared
+        return len(self._free) - self.num_cached
 
     @property
     def num_active(self) -> int:
-        return self.num_usable - len(self._free) - self._num_shared
+        return self.num_usable - len(self._free) - self.num_shared
 
     def take_changed(self) -> list[int]:
         """Returns the blocks whose references or findability changed since the last call, or since the beginning."""
@@ -93,7 +88,7 @@ class BlockPool:
             raise OutOfBlocksError(f"all {self.num_usable} KV blocks are in use")
         block = self._free.take()
         if self._findable[block]:
-            self._num_cached -= 1
+            self.num_cached -= 1
             self._findable[block] = 0
             if self.on_evict is not None:
                 self.on_evict(block)
@@ -108,9 +103,9 @@ class BlockPool:
             if not self._findable[block]:
                 raise ValueError(f"block {block} is free and has no content to share")
             self._free.remove(block)
-            self._num_cached -= 1
+            self.num_cached -= 1
         elif count == 1:
-            self._num_shared += 1
+            self.num_shared += 1
         self.ref_counts[block] = count + 1
         self._free.count_use(block)
         self._changed.add(block)
@@ -127,10 +122,10 @@ class BlockPool:
         self.ref_counts[block] = count - 1
         self._changed.add(block)
         if count == 2:
-            self._num_shared -= 1
+            self.num_shared -= 1
         elif count == 1:
             self._free.add(block, findable=bool(self._findable[block]))
-            self._num_cached += self._findable[block]
+            self.num_cached += self._findable[block]
 
     def set_findable(self, block: int, findable: bool) -> None:
         """Record whether a block's content can be found; called by the prefix cache."""
@@ -140,6 +135,6 @@ class BlockPool:
         self._changed.add(block)
         self._free.pinned.discard(block)
         if self.ref_counts[block] == 0:
-            self._num_cached += 1 if findable else -1
+            self.num_cached += 1 if findable else -1
             self._free.remove(block)
             self._free.add(block, findable=findable)

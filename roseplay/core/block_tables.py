@@ -213,8 +213,7 @@ class BlockTables:
         """Keep the request's recurrent state at the end of the step if ``StateSnapshots`` wants it and the block that
         ends there can be found, or may be once its last token is known."""
         if self.states.is_wanted(request):
-            known = request.num_known_tokens >= request.num_computed_tokens
-            key = self._end(request) if known else UNKNOWN
+            key = self._end(request) if request.num_known_tokens >= request.num_computed_tokens else UNKNOWN
             if key is not None:
                 self.states.save(key, request, step)
 

@@ -1,4 +1,4 @@
-"""Events of the prefix cache for routers and viewers outside the engine, with the content of vLLM's KV cache events.
+"""Events of the prefix cache, for routers outside the engine.
 
 Only full blocks are reported. A block is identified by a hash of all tokens up to its end, so equal prefixes have equal
 hashes whichever block holds them.
@@ -16,12 +16,10 @@ class Stored(NamedTuple):
     Attributes:
         block_hash: hash of all tokens up to the block's end, a signed 64-bit integer.
         parent_hash: hash of the block before it; None for the first block of a prompt.
-        token_ids: the block's own tokens.
     """
 
     block_hash: int
     parent_hash: int | None
-    token_ids: tuple[int, ...]
 
 
 class Removed(NamedTuple):
@@ -68,12 +66,12 @@ class CacheLog:
     def __init__(self) -> None:
         self._events: list[CacheEvent] = [Cleared()]
 
-    def store(self, block_hash: int, parent_hash: int | None, token_ids: tuple[int, ...]) -> None:
-        """Record that a block with this content can now be found."""
-        self._events.append(Stored(block_hash, parent_hash, token_ids))
+    def store(self, block_hash: int, parent_hash: int | None) -> None:
+        """Record that the block with this hash can now be found."""
+        self._events.append(Stored(block_hash, parent_hash))
 
     def remove(self, block_hash: int) -> None:
-        """Record that a block with this content, stored before, can no longer be found."""
+        """Record that the block with this hash, stored before, can no longer be found."""
         self._events.append(Removed(block_hash))
 
     def clear(self) -> None:

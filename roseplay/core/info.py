@@ -59,10 +59,14 @@ class EngineInfo:
         prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
         server: kind and address of the other server that computes; None where the engine computes itself. Counts and
             sizes that such a server does not report are 0.
+        server_settings: what such a server was started with, by its own names; empty if it does not report them.
         eos_token_ids: tokens that end an answer.
         simulated: the hardware whose speed is simulated, and how far its times can be trusted; None where a model is
             computed.
         evidence: the label of simulated times, such as ``uncalibrated``; None where a model is computed.
+        evidence_kind: the label without the error.
+        knob_limits: the knobs that another server can change while it runs, with their largest values; empty where all
+            can be changed.
         sampling_defaults: values that the model's author recommends, for fields of ``SamplingParams`` that a request
             does not set.
     """
@@ -91,9 +95,12 @@ class EngineInfo:
     decode_s: float = 0.0
     prompt_token_s: float = 0.0
     server: str | None = None
+    server_settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     eos_token_ids: list[int] = field(default_factory=list)
     simulated: str | None = None
     evidence: str | None = None
+    evidence_kind: str | None = None
+    knob_limits: Mapping[str, int] = field(default_factory=dict)
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 
     @classmethod

@@ -194,8 +194,7 @@ class PrefixCache:
         if self.log is not None:
             for node in self._unproven.nodes:
                 if node.listed:
-                    parent = None if node.parent is None else history_of(node.parent)
-                    self.log.store(history_of(node), parent, node.tokens)
+                    self.log.store(history_of(node), None if node.parent is None else history_of(node.parent))
                     node.logged = True
         self._unproven = _Pending()
 

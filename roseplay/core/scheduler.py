@@ -24,7 +24,6 @@ from roseplay.core.state_slots import StateSlots
 from roseplay.core.state_snapshots import StateSnapshots
 from roseplay.core.step import Step, StepEntry, StepResult
 from roseplay.core.step_builder import StepBuilder
-from roseplay.core.waiting_queue import WaitingQueue
 
 
 class Scheduler:
@@ -83,24 +82,12 @@ class Scheduler:
         self.next_step_id = 0
         self._memory_limit = MemoryLimit(token_limit)
         self.live = LiveRequests()
+        self.requests, self.running, self.waiting = self.live.by_id, self.live.running, self.live.waiting
         self._errors: list[tuple[Request, str]] = []
 
     @property
-    def requests(self) -> dict[int, Request]:
-        """All live requests by id."""
-        return self.live.by_id
-
-    @property
-    def running(self) -> list[Request]:
-        return self.live.running
-
-    @property
-    def waiting(self) -> WaitingQueue:
-        return self.live.waiting
-
-    @property
     def has_work(self) -> bool:
-        return bool(self.live.by_id)
+        return bool(self.requests)
 
     # -- requests and settings
 
@@ -131,10 +118,9 @@ class Scheduler:
             self.cache.clear()
         self.pool.set_eviction(knobs.eviction_policy, knobs.pinned_blocks)
         self.knobs = knobs
-        self._acting = self._possible(knobs)
-
-    def _possible(self, knobs: Knobs) -> Knobs:
-        return knobs.changed({"prefix_cache": False, "same_step_sharing": False}) if self._without_cache else knobs
+        self._acting = knobs
+        if self._without_cache:
+            self._acting = knobs.changed({"prefix_cache": False, "same_step_sharing": False})
 
     def clear_cache(self) -> None:
         """Empty the prefix cache; requests keep the blocks that they hold."""

@@ -126,7 +126,7 @@ class StepResult:
         device_ns: time from the step's first work on the device to its last; equals ``forward_ns`` on a CPU.
         errors: by index of the entry, why it has no token; its request ends with this message, other requests continue.
         prompt_logprobs: by index of the entry, the log-probabilities at the positions that the step names.
-        graph: whether the step was replayed, as a CUDA graph or from a recording; None if there are no graphs, or
+        replayed: whether the step was replayed, as a CUDA graph or on a CPU from a recording; None if no steps are, or
             nothing was computed.
     """
 
@@ -138,7 +138,7 @@ class StepResult:
     mask_ns: int = 0
     mask_wait_ns: int = 0
     device_ns: int = 0
-    graph: bool | None = None
+    replayed: bool | None = None
     errors: dict[int, str] = field(default_factory=dict)
     prompt_logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     after_draft: dict[int, list[tuple[int, TokenLogprobs | None]]] = field(default_factory=dict)

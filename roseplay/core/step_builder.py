@@ -74,15 +74,13 @@ class StepBuilder:
         if self._tables.is_writable(request, request.num_computed_tokens):
             return True
         while not self._make_room(request, 1):
-            victim = self._choose_victim()
+            # The last admitted one that is not in this step; the first always fits when it runs alone.
+            running = reversed(self._requests.running)
+            victim = next(other for other in running if other.last_step != self.step.step_id)
             self._preempt(victim)
             if victim is request:
                 return False
         return True
-
-    def _choose_victim(self) -> Request:
-        """Returns the last admitted request that is not in this step; the first always fits when it runs alone."""
-        return next(request for request in reversed(self._requests.running) if request.last_step != self.step.step_id)
 
     def _preempt(self, request: Request) -> None:
         """Move a request back to the queue; what it computed stays findable until its blocks are reused.

@@ -39,7 +39,7 @@ class WaitingQueue:
         self._cancelled: list[int] = []  # a heap of the arrivals of requests that were never admitted
         self._num_cancelled = 0  # of these, the ones before the oldest request, which the heap no longer has
         self._name = FCFS
-        self._policy = Policy()
+        self.policy = Policy()
         self._max_overtakes: int | None = None
         self._has_news = False
 
@@ -50,32 +50,28 @@ class WaitingQueue:
         """Iterates over requests that were admitted before, by turn, then over the others in order of arrival."""
         return chain(self._returned, self._new.values())
 
-    @property
-    def policy(self) -> Policy:
-        return self._policy
-
     def add(self, request: Request) -> None:
         """Add a new request, and number its arrival."""
         request.arrival = self._num_arrived
         self._num_arrived += 1
         self._new[request.arrival] = request
-        self._policy.add(request)
+        self.policy.add(request)
         self._has_news = True
 
     def put_back(self, request: Request) -> None:
         """Add a request that was admitted before."""
         insort(self._returned, request, key=by_turn)
-        self._policy.returned(request)
+        self.policy.returned(request)
 
     def begin_step(self, knobs: Knobs, running: Sequence[Request], find: Find) -> None:
         """Prepare to choose for the step that is being scheduled; see ``Policy.begin_step``."""
         if knobs.scheduling_policy != self._name:
             self._name = knobs.scheduling_policy
-            self._policy = _POLICIES[self._name]()
+            self.policy = _POLICIES[self._name]()
             for request in self._new.values():
-                self._policy.add(request)
+                self.policy.add(request)
         self._max_overtakes = knobs.max_overtakes
-        self._policy.begin_step(self._new, self._num_admitted, running, find)
+        self.policy.begin_step(self._new, self._num_admitted, running, find)
         self._has_news = False
 
     @property
@@ -90,8 +86,8 @@ class WaitingQueue:
         overdue = None
         if self._max_overtakes is not None:
             counts = self._num_admitted, self._num_cancelled
-            overdue = self._policy.overdue(self._new, *counts, self._max_overtakes)
-        return overdue or self._policy.choose(self._new)
+            overdue = self.policy.overdue(self._new, *counts, self._max_overtakes)
+        return overdue or self.policy.choose(self._new)
 
     def head_may_change(self, *, full: bool) -> bool:
         """Returns whether another request may be the head in a later step, though none arrives or leaves until then.
@@ -99,19 +95,19 @@ class WaitingQueue:
         Args:
             full: whether the batch is full until then, so that the head has no effect.
         """
-        return self._name != FCFS and (self._has_news or (self._policy.changes and not full))
+        return self._name != FCFS and (self._has_news or (self.policy.changes and not full))
 
     def admit(self, request: Request) -> None:
         """Remove a request that is admitted."""
         if not self._remove(request):
             self._num_admitted += 1
-            self._policy.admitted(request, self._num_admitted)
+            self.policy.admitted(request, self._num_admitted)
 
     def end(self, request: Request, *, waits: bool) -> None:
         """Note that a request has ended, and remove it if it ``waits``."""
         if waits and not self._remove(request):
             heappush(self._cancelled, request.arrival)
-        self._policy.ended(request)
+        self.policy.ended(request)
 
     def _remove(self, request: Request) -> bool:
         """Remove a request; returns whether it had been admitted before."""

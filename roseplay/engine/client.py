@@ -11,59 +11,31 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.core.progress import STAGES, Progress
 from roseplay.core.request import FinishReason
+from roseplay.engine import messages, start
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.detokenizer import make_decoder
-from roseplay.engine.engine_like import Prompt
+from roseplay.engine.engine_like import EngineOfStreams, Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
+from roseplay.engine.grammar_checks import checked_request
 from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
 from roseplay.engine.lifetime import CLOSE_TIMEOUT_S, Connection, close_at_exit, end_forgotten
-from roseplay.engine.messages import (
-    Abort,
-    BlockInfo,
-    ClearCache,
-    Command,
-    Event,
-    Failed,
-    Inspect,
-    Inspected,
-    InspectMemory,
-    KnobsApplied,
-    Pause,
-    Ping,
-    Pong,
-    SetKnobs,
-    StepOutput,
-    StepStarted,
-    Submit,
-)
-from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.receiver import Receiver
-from roseplay.engine.start import (
-    POLL_S,
-    OpeningTokenizer,
-    TokenizerOpener,
-    apply_settings,
-    check_worker,
-    killed_on_error,
-    open_tokenizer,
-    wait_until_ready,
-)
 from roseplay.engine.stream import Listener, Stream
-from roseplay.engine.structured import check_structure
 from roseplay.engine.telemetry import Telemetry
 from roseplay.engine.transport import Transport, TransportFactory, WorkerGoneError, start_transport
+from roseplay.own_models import without_path
 
 logger = logging.getLogger(__name__)
 
 
-class Engine:
+class Engine(EngineOfStreams):
     """A model that serves many requests at once, from a loop in the background.
 
     It ends with ``close()``, with the ``with`` block, with the program, or once neither it nor any of its unfinished
@@ -102,11 +74,11 @@ class Engine:
         import_after: threading.Event | None = None,
         ids: Iterator[int] | None = None,
         start_transport: TransportFactory = start_transport,
-        open_tokenizer: TokenizerOpener = open_tokenizer,
+        open_tokenizer: start.TokenizerOpener = start.open_tokenizer,
         **settings: Any,
     ) -> None:
-        self.config, self._knobs = apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
-        check_worker(self.config, model, clock)
+        self.config, self._knobs = start.apply_settings(config or EngineConfig(), knobs or Knobs(), settings)
+        start.check_worker(self.config, model, clock)
         self.model = model  # a name, a path, or a model in memory
         self.clock, self._cancelled = clock, cancelled
         self._start_transport, self._open_tokenizer = start_transport, open_tokenizer
@@ -120,7 +92,7 @@ class Engine:
         self.telemetry = Telemetry(self.config.telemetry_steps)
         self._watchdog = Watchdog(self.config.step_timeout_s)
         reference = weakref.ref(self)  # the parts of the engine must not keep it alive
-        self._receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
+        self._live: Receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
         self.tokenizer: Any = None
         self._connection, self.info = self._start(on_progress, import_after)
         self._watchdog.restarted()
@@ -146,15 +118,15 @@ class Engine:
         if not beside:
             self.tokenizer = opened()
         transport = self._start_transport(self.model, self.config, self._knobs, self.clock, on_progress is not None)
-        with killed_on_error(transport):
+        with start.killed_on_error(transport):
             if on_progress is not None:
                 on_progress(Progress(STAGES[0]))
-            opening = OpeningTokenizer(opened) if beside else None
+            opening = start.OpeningTokenizer(opened) if beside else None
             check = opening.check if opening is not None else lambda: None
-            info = wait_until_ready(transport, self._cancelled, on_progress, check)
+            info = start.wait_until_ready(transport, self._cancelled, on_progress, check)
             if opening is not None:
                 self.tokenizer = opening.result(self._cancelled)
-        return Connection(transport, self._receiver), info
+        return Connection(transport, self._live), info
 
     # -- requests
 
@@ -165,6 +137,7 @@ class Engine:
         *,
         on_update: Listener | None = None,
         due_ns: int | None = None,
+        grammar_bytes: int | None = None,
     ) -> Stream:
         """Enqueue a request and return its stream at once; all model work happens in the worker.
 
@@ -173,6 +146,7 @@ class Engine:
             params: how tokens are chosen and when the answer ends; greedy and 128 tokens by default.
             on_update: called from the receiver thread whenever something arrives for the stream; must return quickly.
             due_ns: when its traffic wanted it to be submitted, for the stream's metrics.
+            grammar_bytes: memory that its compiled grammar takes, if another process has checked it.
 
         Raises:
             ValueError: the prompt is empty or can never fit (``RequestTooLargeError``, with the numbers).
@@ -182,17 +156,15 @@ class Engine:
         submitted_ns = self.clock.now_ns()
         params = params or SamplingParams()
         self._check_alive()
-        token_ids = encode_prompt(prompt, self.tokenizer, self.info.vocab_size)
-        self.info.check_fits(len(token_ids), params.max_new_tokens)
-        self.info.check_stop_tokens(params)
-        check_structure(params, self.tokenizer, self.info)
+        token_ids, grammar_bytes = checked_request(prompt, params, self, grammar_bytes)
+        request = messages.Submit(next(self._ids), token_ids, params, submitted_ns, grammar_bytes)
         if self._knobs.admission == "blocking":
             with self._one_at_a_time():
-                stream = self._enqueue(token_ids, params, submitted_ns, on_update)
-                while not (stream.wait_for_first_token(POLL_S) or self._paused):
+                stream = self._enqueue(request, on_update)
+                while not (stream.wait_for_first_token(start.POLL_S) or self._paused):
                     pass
         else:
-            stream = self._enqueue(token_ids, params, submitted_ns, on_update)
+            stream = self._enqueue(request, on_update)
         stream.metrics.due_ns, stream.metrics.accepted_ns = due_ns, self.clock.now_ns()
         return stream
 
@@ -205,63 +177,53 @@ class Engine:
                 raise EngineBusyError(
                     "the engine is paused and admission is blocking: resume it, or use queued admission"
                 )
-            if self._admission.acquire(timeout=POLL_S):
+            if self._admission.acquire(timeout=start.POLL_S):
                 break
         try:
             yield
         finally:
             self._admission.release()
 
-    def _enqueue(
-        self, token_ids: list[int], params: SamplingParams, submitted_ns: int, on_update: Listener | None
-    ) -> Stream:
+    def _enqueue(self, request: messages.Submit, on_update: Listener | None) -> Stream:
+        token_ids = request.prompt_token_ids
         try:
             decoder = make_decoder(self.tokenizer, token_ids)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in the tokenizer's library is not an Exception
             raise EngineError(f"the answer could not be decoded ({type(error).__name__}: {error})") from error
-        request_id = next(self._ids)
-        stream = Stream(request_id, token_ids, params, decoder, self.abort, submitted_ns, on_update)
+        submitted_ns = request.submitted_ns
+        stream = Stream(request.request_id, token_ids, request.sampling, self.abort, submitted_ns, on_update, decoder)
         with self._lock:  # else a request could be sent after the worker has died and all streams have ended
             self._check_alive()
             if self.room <= 0:
                 raise EngineBusyError(f"{self.config.max_waiting} requests are already waiting: try again later")
             if not self._expects_event:
                 self._watchdog.heard()
-            self._receiver.add(stream)
+            self._live.add(stream)
             try:
-                self._send(Submit(request_id, token_ids, params, submitted_ns))
+                self._send(request)
             except Exception as error:
                 reason = f"the request could not be sent to the engine ({type(error).__name__}: {error})"
-                self._receiver.end(stream, FinishReason.ERROR, reason)
+                self._live.end(stream, FinishReason.ERROR, reason)
                 raise EngineError(reason) from error
         return stream
 
     @property
     def room(self) -> int:
         """The number of requests that may still join the queue."""
-        return max(0, self.config.max_waiting - self._receiver.num_waiting)
+        return max(0, self.config.max_waiting - self._live.num_waiting)
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: messages.Command) -> None:
         with self._lock:  # a worker that is being replaced takes no commands
             self._transport.send(command)
 
     def abort(self, request_id: int) -> bool:
         """End a request with the reason ``abort``; returns ``False`` if it is unknown or has ended."""
-        if self._receiver.get(request_id) is None:
+        if self._live.get(request_id) is None:
             return False
-        self._send(Abort(request_id))
+        self._send(messages.End(request_id))
         return True
-
-    def abort_all(self) -> int:
-        """End every live request; returns how many there were."""
-        return sum(self.abort(stream.request_id) for stream in self._receiver.live())
-
-    @property
-    def num_unfinished(self) -> int:
-        """The number of requests that have been submitted and have not ended."""
-        return self._receiver.num_live
 
     # -- steering
 
@@ -283,13 +245,13 @@ class Engine:
                 if knobs.slow_motion < self._knobs.slow_motion:
                     self._watchdog.heard()  # the worker may have been silent because of the slow motion
                 self._knobs = knobs
-                self._send(SetKnobs(knobs))
+                self._send(messages.SetKnobs(knobs))
         return knobs
 
     def clear_cache(self) -> None:
         """Drop all cached blocks that no request holds, so that the next prompts start cold."""
         self._check_alive()
-        self._send(ClearCache())
+        self._send(messages.ClearCache())
 
     @property
     def paused(self) -> bool:
@@ -311,9 +273,9 @@ class Engine:
             self._check_alive()
             self._watchdog.heard()  # a paused worker sends nothing; that does not mean that it is frozen
             self._paused = paused
-            self._send(Pause(paused))
+            self._send(messages.Pause(paused))
 
-    def inspect_block(self, block: int, timeout: float = 10.0) -> BlockInfo:
+    def inspect_block(self, block: int, timeout: float = 10.0) -> messages.BlockInfo:
         """Returns the state and content of a KV block, read between two steps.
 
         Raises:
@@ -323,7 +285,7 @@ class Engine:
         self._check_alive()
         if not 1 <= block < self.info.num_blocks:
             raise ValueError(f"there is no block {block}: they are numbered 1 to {self.info.num_blocks - 1}")
-        return self._inspect(partial(Inspect, block=block), timeout)
+        return self._inspect(partial(messages.Inspect, block=block), timeout)
 
     def free_memory(self, timeout: float = 10.0) -> FreeMemory:
         """Returns the free memory of the machine and of the engine's GPU, as its worker sees it.
@@ -332,9 +294,9 @@ class Engine:
             TimeoutError: the worker did not reply within ``timeout`` seconds.
         """
         self._check_alive()
-        return self._inspect(InspectMemory, timeout)
+        return self._inspect(messages.InspectMemory, timeout)
 
-    def _inspect(self, question: Callable[[int], Inspect | InspectMemory], timeout: float) -> Any:
+    def _inspect(self, question: Callable[[int], messages.Inspect | messages.InspectMemory], timeout: float) -> Any:
         """Send a question to the worker and return its reply; raises ``TimeoutError``."""
         token, answer = next(self._ids), queue.SimpleQueue[Any]()
         self._inspections[token] = answer
@@ -360,7 +322,7 @@ class Engine:
                     if not self._expects_event:
                         self._watchdog.heard()
                     self._ping = PendingPing(next(self._ids))
-                    self._send(Ping(self._ping.token))
+                    self._send(messages.Ping(self._ping.token))
                 ping = self._ping
             else:
                 ping = None
@@ -384,7 +346,7 @@ class Engine:
     @property
     def _expects_event(self) -> bool:
         """Whether the worker should be sending events."""
-        return self._ping is not None or (self._receiver.num_live > 0 and not self._paused)
+        return self._ping is not None or (self._live.num_live > 0 and not self._paused)
 
     @property
     def worker_pid(self) -> int | None:
@@ -410,16 +372,10 @@ class Engine:
         self._forgotten.detach()
         atexit.unregister(self._exit_hook)
         if reason is not None:
-            self._receiver.end_all(FinishReason.ERROR, reason)
+            self._live.end_all(FinishReason.ERROR, reason)
         self._connection.end(timeout)
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @property
     def alive(self) -> bool:
@@ -437,7 +393,7 @@ class Engine:
     def _receive_once(self) -> bool:
         """Handle one event; returns ``False`` if the thread should end."""
         try:
-            event = self._transport.receive(POLL_S)
+            event = self._transport.receive(start.POLL_S)
         except WorkerGoneError as error:
             return self._worker_gone(str(error))
         except (OSError, ValueError):  # close() has closed the pipe
@@ -446,23 +402,23 @@ class Engine:
         if event is None:
             return self._worker_gone(frozen) if (frozen := self._frozen()) else not self._closed
         self._watchdog.heard()
-        if isinstance(event, Failed):
+        if isinstance(event, messages.Failed):
             return self._worker_gone(event.message)
         self._handle(event)
         return not self._closed
 
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, StepOutput):
+    def _handle(self, event: messages.Event) -> None:
+        if isinstance(event, messages.StepOutput):
             self._watchdog.step_ended(event.record.step_id)
-            self._receiver.take(event)
-        elif isinstance(event, StepStarted):
+            self._live.take(event)
+        elif isinstance(event, messages.StepStarted):
             self._watchdog.step_started(event.step_id, event.predicted_s)
-        elif isinstance(event, KnobsApplied):
-            self._receiver.take_knobs(event)
-        elif isinstance(event, Inspected):
+        elif isinstance(event, messages.KnobsApplied):
+            self._live.take_knobs(event)
+        elif isinstance(event, messages.Inspected):
             if (answer := self._inspections.get(event.token)) is not None:
                 answer.put(event.info)
-        elif isinstance(event, Pong) and (ping := self._ping) is not None and ping.token == event.token:
+        elif isinstance(event, messages.Pong) and (ping := self._ping) is not None and ping.token == event.token:
             self._ping = None
             ping.answered.set()
 
@@ -485,12 +441,12 @@ class Engine:
             self._restarting = f"{reason}; a new one is starting"
             self._transport.kill()
             self._paused = False
-            self._receiver.end_all(FinishReason.ERROR, self._restarting)
+            self._live.end_all(FinishReason.ERROR, self._restarting)
             self._connection.transport = self._start_transport(self.model, self.config, self._knobs, self.clock, False)
         try:
-            self.info = wait_until_ready(self._transport, self._cancelled)
+            self.info = start.wait_until_ready(self._transport, self._cancelled)
         except EngineStartError as error:
-            self._break(f"{reason}, and a new one did not start: {error}")
+            self._break(f"{reason}, and a new one did not start: {without_path(error, self.model)}")
             return False
         self._watchdog.restarted()
         self._restarting = None
@@ -501,7 +457,7 @@ class Engine:
         with self._lock:
             self._broken = f"{reason}; the engine cannot go on: restart it"
             self._transport.kill()
-            self._receiver.end_all(FinishReason.ERROR, self._broken)
+            self._live.end_all(FinishReason.ERROR, self._broken)
 
 
 def _receive(reference: weakref.ref[Engine]) -> None:
@@ -521,7 +477,7 @@ def _receive(reference: weakref.ref[Engine]) -> None:
             return
 
 
-def _send_if_alive(reference: weakref.ref[Engine], command: Command) -> None:
+def _send_if_alive(reference: weakref.ref[Engine], command: messages.Command) -> None:
     engine = reference()
     if engine is not None:
         engine._send(command)

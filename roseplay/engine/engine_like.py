@@ -36,7 +36,7 @@ class HasTokenizer(Protocol):
 
 
 class EngineLike(Protocol):
-    """An engine as chats, traffic, the lab and the APIs use it. Thread-safe.
+    """An engine as chats, traffic, experiments and the APIs use it. Thread-safe.
 
     Attributes:
         config: the settings that are fixed from its start to its end.
@@ -164,11 +164,10 @@ class NotInspectable(ABC):
         self.capabilities.refuse("inspect")
 
 
-class EngineElsewhere(NotInspectable):
-    """An engine whose requests another program computes, as streams that are fed here."""
+class EngineOfStreams(ABC):
+    """An engine whose unfinished requests are streams that are fed here; ends with the ``with`` block."""
 
     _live: LiveStreams[Any]
-    _closed = False
 
     @abstractmethod
     def abort(self, request_id: int) -> bool: ...
@@ -177,13 +176,25 @@ class EngineElsewhere(NotInspectable):
     def close(self) -> None: ...
 
     def abort_all(self) -> int:
-        """End all unfinished requests; returns their number."""
+        """End every unfinished request; returns how many there were."""
         return sum(self.abort(stream.request_id) for stream in self._live.live())
 
     @property
     def num_unfinished(self) -> int:
-        """Number of requests that were submitted here and have not ended; the other program may have more."""
+        """Number of requests that were submitted here and have not ended; another program may have more."""
         return self._live.num_live
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class EngineElsewhere(EngineOfStreams, NotInspectable):
+    """An engine whose requests another program computes."""
+
+    _closed = False
 
     @property
     def alive(self) -> bool:
@@ -193,9 +204,3 @@ class EngineElsewhere(NotInspectable):
     def _check_alive(self) -> None:
         if self._closed:
             raise EngineError("the engine is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from roseplay.clock import Clock
-from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
-from roseplay.engine.detokenizer import NoDecoder
-from roseplay.engine.stream import Listener, Stream
+from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, RequestKind, Telemetry
 
 logger = logging.getLogger(__name__)
@@ -102,18 +99,3 @@ class LiveStreams(Generic[AnyStream]):
 
     def _note(self, kind: RequestKind, stream: AnyStream, time_ns: int) -> None:
         self._telemetry.add(RequestEvent(kind, stream.request_id, time_ns, stream))
-
-
-class DecodedStream(Stream):
-    """A stream whose text was decoded elsewhere."""
-
-    def __init__(
-        self,
-        request_id: int,
-        prompt_token_ids: list[int],
-        params: SamplingParams,
-        cancel: Callable[[int], bool],
-        submitted_ns: int,
-        listener: Listener | None = None,
-    ) -> None:
-        super().__init__(request_id, prompt_token_ids, params, NoDecoder(), cancel, submitted_ns, listener)

@@ -9,14 +9,14 @@ from roseplay.config import EngineConfig
 from roseplay.core.progress import Reporter
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.followers import load_parallel_runner
+from roseplay.engine.hardware import hardware
 from roseplay.engine.runner import Runner, register_kernels
-from roseplay.engine.simulated import load_simulated_runner
 
 
 def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter, clock: Clock = SYSTEM_CLOCK) -> Runner:
     """Load a model, with the kernels of its device. Raises ``EngineStartError`` as a ``RunnerFactory`` does."""
     if config.run_as is not None:
-        return load_simulated_runner(model, config, reporter, clock)
+        return hardware().load_runner(model, config, reporter, clock)
     reporter.begin("libraries")
     try:
         if config.tensor_parallel_size == 1:

@@ -9,8 +9,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from roseplay.engine.errors import EngineError
+
 T = TypeVar("T")
-_END_S = 2.0  # for cancelled tasks to end
+_ATTEMPTS, _EACH_S = 10, 0.2  # to cancel the tasks that are left, each with time for them to clean up and end
 
 
 async def _nothing() -> None:
@@ -37,8 +39,15 @@ class LoopThread:
         self._loop.call_soon_threadsafe(function)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine there; its result comes as a future."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine there; its result comes as a future. Raises ``EngineError`` if the loop was closed."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise EngineError("the engine is closed") from None
+        if self._open.locked():  # ``_finish`` may have looked for tasks already
+            future.cancel()
+        return future
 
     def close(self, timeout: float) -> None:
         """Cancel all tasks and end the thread; waits up to ``timeout`` seconds. Closing twice is allowed."""
@@ -58,10 +67,11 @@ class LoopThread:
 
     async def _finish(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            if not task.cancelling():  # else it is cleaning up, which another cancellation would end
-                task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_END_S)
+        for attempt in range(_ATTEMPTS):
+            for task in tasks:
+                if attempt or not task.cancelling():  # else it may be cleaning up, or a library has cancelled it
+                    task.cancel()
+            if tasks:
+                _, tasks = await asyncio.wait(tasks, timeout=_EACH_S)
         await self._at_end()
         await self._loop.shutdown_asyncgens()

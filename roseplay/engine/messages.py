@@ -20,25 +20,26 @@ from roseplay.engine.records import EntryRecord, StepRecord
 
 @dataclass(slots=True)
 class Submit:
-    """A new request. The worker's inbox adds the matcher, ``compiled``, to one with a structured output."""
+    """A new request. To one with a structured output, the worker's inbox adds its matcher, ``compiled``.
+
+    Attributes:
+        grammar_bytes: memory that its compiled grammar takes.
+    """
 
     request_id: int
     prompt_token_ids: list[int]
     sampling: SamplingParams
     submitted_ns: int
+    grammar_bytes: int = 0
     compiled: Future[Any] | None = None
 
 
 @dataclass(slots=True)
-class Abort:
-    request_id: int
-
-
-@dataclass(slots=True)
-class Finish:
-    """The client found a stop string: end the request with ``stop``."""
+class End:
+    """Abort a request, or end it with ``stop``, as the client has found a stop string."""
 
     request_id: int
+    reason: FinishReason = FinishReason.ABORT
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Shutdown:
     pass
 
 
-Command = Submit | Abort | Finish | SetKnobs | ClearCache | Pause | Inspect | InspectMemory | Ping | Shutdown
+Command = Submit | End | SetKnobs | ClearCache | Pause | Inspect | InspectMemory | Ping | Shutdown
 
 
 @dataclass(slots=True)

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import json
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_STAND_IN = re.compile("\uf8fe([0-9]+)\uf8ff")  # private-use characters, which ordinary text does not contain
-_PLAIN: weakref.WeakKeyDictionary[Any, Any] = (
-    weakref.WeakKeyDictionary()
-)  # tokenizers' copies that read control tokens as text
+from tokenizers import AddedToken
 
-_MARK, _RESULT = "what-the-message-says", "what-the-tool-says"
-_CALL = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {}}}
+# Private-use characters, which ordinary text does not contain, stand for control tokens' names. A reader is a copy of a
+# tokenizer with a token for each of them, and by that token's id the name and its token ids as plain text.
+_STAND_IN = re.compile("[\U00100000-\U0010ffff]")
+_Reader = tuple[Any, dict[int, tuple[str, list[int]]]]
+_READERS: weakref.WeakKeyDictionary[Any, tuple[dict[str, str], _Reader]] = weakref.WeakKeyDictionary()
+
+_MARK, _ARGUMENT, _RESULT = "what-the-message-says", "what-the-call-says", "what-the-tool-says"
+_CALL = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {_ARGUMENT: 1}}}
 _ASKED = {"role": "user", "content": "?"}
 # Messages with which it is tried what a chat template takes, and what each tokenizer's template made of them.
-_PROBES: dict[str, list[dict[str, Any]]] = {
-    "system": [{"role": "system", "content": _MARK}, _ASKED],
-    "tools": [
-        _ASKED,
-        {"role": "assistant", "content": "", "tool_calls": [_CALL]},
-        {"role": "tool", "tool_call_id": "call00000", "content": _RESULT},
-    ],
-}
+_SYSTEM: list[dict[str, Any]] = [{"role": "system", "content": _MARK}, _ASKED]
+_TOOLS: list[dict[str, Any]] = [
+    _ASKED,
+    {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+    {"role": "tool", "tool_call_id": "call00000", "content": _RESULT},
+]
 _PROBED: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, str]]] = weakref.WeakKeyDictionary()
+# Forms of messages with tool calls: whether the arguments are text, and the content of a message that has none.
+_FORMS: list[tuple[bool, str | None]] = [(False, ""), (False, None), (True, ""), (True, None)]
 
 
 def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: Mapping[str, Any] = {}) -> list[int]:
@@ -57,31 +62,30 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: 
 
 
 def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> list[int]:
-    """Returns the token ids of chat messages, with names of control tokens in their texts encoded as plain text."""
-    names = [t.content for t in getattr(tokenizer, "added_tokens_decoder", {}).values() if t.special and t.content]
-    named = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+    """Returns the token ids of a chat, with control tokens' names in messages and variables encoded as plain text."""
+    special = {token: t.content for token, t in getattr(tokenizer, "added_tokens_decoder", {}).items() if t.special}
+    names = sorted(filter(None, special.values()), key=len, reverse=True)
+    named = re.compile("|".join(map(re.escape, names)) or "(?!)")
     texts: list[str] = []
-    _with_texts(messages, texts.append)
+    _with_texts([messages, *template.values()], texts.append)
     if not any(map(named.search, texts)):
         return _tokenize(tokenizer, render_chat(messages, tokenizer, template), add_special_tokens=False)
     if any(map(_STAND_IN.search, texts)):
-        raise ValueError("a message has a control token's name and the characters U+F8FE and U+F8FF: leave one out")
-    literals: list[str] = []
-
-    def stand_in(found: re.Match[str]) -> str:
-        literals.append(found.group())
-        return f"\uf8fe{len(literals) - 1}\uf8ff"
-
-    replaced = [
-        {**_with_texts(message, lambda text: named.sub(stand_in, text)), "role": message.get("role")}
-        for message in messages
-    ]
+        raise ValueError("the chat has a control token's name and a character from U+100000 on: leave one out")
+    stand_ins = {name: chr(0x100000 + number) for number, name in enumerate(names)}
+    replace = functools.partial(named.sub, lambda name: stand_ins[name.group()])
+    replaced = [{**_with_texts(message, replace), "role": message.get("role")} for message in messages]
+    variables = {name: _with_texts(value, replace) for name, value in template.items()}
+    text = render_chat(replaced, tokenizer, variables)
+    reader, plain = _reader(tokenizer, stand_ins)
     token_ids: list[int] = []
-    for position, part in enumerate(_STAND_IN.split(render_chat(replaced, tokenizer, template))):
-        if position % 2:
-            token_ids += _encode_literally(tokenizer, literals[int(part)])
-        elif part:
-            token_ids += _tokenize(tokenizer, part, add_special_tokens=False)
+    for token in _tokenize(reader, text, add_special_tokens=False):
+        name, of_name = plain.get(token, ("", (token,)))
+        if name and not special.keys().isdisjoint(of_name):
+            raise ValueError(
+                f"the chat has {name!r}, which this tokenizer cannot distinguish from its control token: leave it out"
+            )
+        token_ids += of_name
     return token_ids
 
 
@@ -94,18 +98,18 @@ def _with_texts(value: Any, change: Callable[[str], Any]) -> Any:
     return [_with_texts(part, change) for part in value] if isinstance(value, list | tuple) else value
 
 
-def _encode_literally(tokenizer: Any, name: str) -> list[int]:
-    """Returns the token ids of a control token's name as plain text."""
-    plain = _PLAIN.get(tokenizer)
-    if plain is None:
+def _reader(tokenizer: Any, stand_ins: dict[str, str]) -> _Reader:
+    """Returns a tokenizer's reader for the stand-ins of these names."""
+    if tokenizer not in _READERS or _READERS[tokenizer][0] != stand_ins:
         # A copy, since a tokenizer keeps this option between calls, and other threads use it at the same time.
-        plain = _PLAIN[tokenizer] = copy.deepcopy(tokenizer)
-    token_ids = _tokenize(plain, name, add_special_tokens=False, split_special_tokens=True)
-    if any(token.special for number, token in tokenizer.added_tokens_decoder.items() if number in token_ids):
-        raise ValueError(
-            f"a message has {name!r}, which this tokenizer cannot distinguish from its control token: leave it out"
-        )
-    return token_ids
+        reader = copy.deepcopy(tokenizer)
+        read = functools.partial(_tokenize, reader, add_special_tokens=False, split_special_tokens=True)
+        reader.add_tokens([AddedToken(stand_in, normalized=False) for stand_in in stand_ins.values()])
+        # Names are read behind a stand-in, since some tokenizers put a space before a text.
+        plain = {s: (name, read(s + name)[len(read(s)) :]) for name, s in stand_ins.items()}
+        ids = {reader.convert_tokens_to_ids(stand_in): text for stand_in, text in plain.items()}
+        _READERS[tokenizer] = stand_ins, (reader, ids)
+    return _READERS[tokenizer][1]
 
 
 def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> str:
@@ -115,7 +119,8 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template:
             raise ValueError('a chat message is {"role": "user", "content": "…"}, both text')
     templated = getattr(tokenizer, "chat_template", None) is not None
     calls = any(message.get("tool_calls") or message["role"] == "tool" for message in messages)
-    if calls and not (templated and _takes_tool_calls(tokenizer)):
+    forms = [form for form in _FORMS if not calls or (templated and _takes_tool_calls(tokenizer, form))]
+    if not forms:
         raise ValueError(
             "the model's chat template has no place for tool_calls and for messages with the role tool: leave them out,"
             " or send them as text"
@@ -123,7 +128,7 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template:
     if not templated:
         return "\n\n".join(str(message["content"]) for message in messages)
     try:
-        given = [dict(message) for message in messages]
+        given = _in_form(messages, *forms[0])
         text = tokenizer.apply_chat_template(given, **{"add_generation_prompt": True, "tokenize": False, **template})
     except Exception as error:  # templates raise whatever their author chose
         advice = ""
@@ -138,23 +143,37 @@ def takes_system_role(tokenizer: Any | None) -> bool:
     """Returns whether system messages enter the prompt; some chat templates raise an error, others drop them."""
     if getattr(tokenizer, "chat_template", None) is None:
         return True
-    return _MARK in _probed(tokenizer, "system")
+    return _MARK in _probed(tokenizer, _SYSTEM)
 
 
-def _takes_tool_calls(tokenizer: Any) -> bool:
-    """Returns whether tool calls and, after them, their results enter the prompt."""
-    calls, result, _ = _probed(tokenizer, "tools").partition(_RESULT)
-    return bool(result) and _MARK in calls
+def _takes_tool_calls(tokenizer: Any, form: tuple[bool, str | None]) -> bool:
+    """Returns whether tool calls in a form and, after them, their results enter the prompt."""
+    calls, result, _ = _probed(tokenizer, _in_form(_TOOLS, *form)).partition(_RESULT)
+    # A template for arguments as text writes an object as Python does.
+    return bool(result) and _MARK in calls and _ARGUMENT in calls and str({_ARGUMENT: 1}) not in calls
 
 
-def _probed(tokenizer: Any, probe: str) -> str:
+def _in_form(messages: Sequence[Mapping[str, Any]], as_text: bool, no_content: str | None) -> list[dict[str, Any]]:
+    """Returns messages with tool calls in one of the forms."""
+    formed = [dict(message) for message in messages]
+    for message in formed:
+        if message.get("tool_calls"):
+            message["content"] = message["content"] or no_content
+            message["tool_calls"] = copy.deepcopy(message["tool_calls"])
+            for call in message["tool_calls"] if as_text else ():
+                call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+    return formed
+
+
+def _probed(tokenizer: Any, messages: list[dict[str, Any]]) -> str:
     """Returns what the chat template makes of some messages, which is kept; nothing if it refuses them."""
     template, texts = _PROBED.get(tokenizer, (None, {}))
     if template != tokenizer.chat_template:
         template, texts = _PROBED[tokenizer] = tokenizer.chat_template, {}
+    probe = str(messages)
     if probe not in texts:
         try:
-            written = tokenizer.apply_chat_template(_PROBES[probe], add_generation_prompt=True, tokenize=False)
+            written = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         except Exception:  # templates raise whatever their author chose
             written = ""
         texts[probe] = str(written)
@@ -163,10 +182,25 @@ def _probed(tokenizer: Any, probe: str) -> str:
 
 def template_has(tokenizer: Any | None, name: str) -> bool:
     """Returns whether the model's chat template has a variable of this name that a request may set."""
-    template = getattr(tokenizer, "chat_template", None)
-    if template is None or tokenizer is None or name in inspect.signature(tokenizer.apply_chat_template).parameters:
+    if tokenizer is None or getattr(tokenizer, "chat_template", None) is None:
         return False
-    return name != "messages" and re.search(rf"\b{re.escape(name)}\b", str(template)) is not None
+    given = {"messages", *tokenizer.special_tokens_map, *inspect.signature(tokenizer.apply_chat_template).parameters}
+    return name not in given and name in _variables(tokenizer.get_chat_template())
+
+
+@functools.lru_cache
+def _variables(template: str) -> set[str]:
+    """Returns the variables that a chat template reads and does not set itself. Raises ``ValueError`` if it is wrong."""
+    from jinja2 import Environment, TemplateError, meta  # takes 0.2 s
+
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])
+    # Transformers adds these and a tag.
+    environment.globals |= dict.fromkeys(("raise_exception", "strftime_now"))
+    template = re.sub(r"{%[-+]?\s*(end)?generation\s*[-+]?%}", "", template)
+    try:
+        return meta.find_undeclared_variables(environment.parse(template))
+    except TemplateError as error:
+        raise ValueError(f"the model's chat template is wrong: {error}") from None
 
 
 def _tokenize(tokenizer: Any, text: str, **options: Any) -> list[int]:

@@ -81,7 +81,7 @@ def step_record(
         mask_wait_ms=round(result.mask_wait_ns / 1e6, 3),
         entries=entries,
         block_changes=_block_changes(scheduler),
-        graph=result.graph,
+        replayed=result.replayed,
         cache_events=log.take() if (log := scheduler.cache.log) is not None else [],
         state_slots=scheduler.slots.num_slots - scheduler.slots.num_free,
         states_kept=scheduler.cache.states.num_kept,

@@ -9,7 +9,7 @@ from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.config import Knobs
 from roseplay.core.request import FinishReason
 from roseplay.engine.live_streams import LiveStreams
-from roseplay.engine.messages import Abort, Command, Finish, KnobsApplied, NewToken, StepOutput
+from roseplay.engine.messages import Command, End, KnobsApplied, NewToken, StepOutput
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream, decoding_failed
 from roseplay.engine.telemetry import KnobEvent, StepEvent, Telemetry, TokenEvent
@@ -51,15 +51,13 @@ class Receiver(LiveStreams[Stream]):
         """Apply the result of a step, to streams first, so that readers of the telemetry find the text there."""
         time_ns = output.published_ns
         for found in output.prompt_logprobs:
-            stream = self._streams.get(found.request_id)
-            if stream is not None:
+            if (stream := self._streams.get(found.request_id)) is not None:
                 stream.prompt_logprobs += found.logprobs
         self._note_progress(output.record)
         tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
         self._telemetry.add(StepEvent(output.record, tokens))
         for finished in output.finished:
-            stream = self._streams.get(finished.request_id)
-            if stream is not None:
+            if (stream := self._streams.get(finished.request_id)) is not None:
                 self.end(stream, finished.reason, finished.error, time_ns=time_ns)
 
     def take_knobs(self, event: KnobsApplied) -> None:
@@ -79,7 +77,7 @@ class Receiver(LiveStreams[Stream]):
         except BaseException as error:  # a panic in the tokenizer's library is not an Exception
             logger.exception("request %d could not be decoded", stream.request_id)
             if token.finish_reason is None:
-                self._send(Abort(token.request_id))
+                self._send(End(token.request_id))
             self.end(stream, FinishReason.ERROR, decoding_failed(error), time_ns=time_ns)
             return None
         if last_ns is None:
@@ -88,7 +86,7 @@ class Receiver(LiveStreams[Stream]):
             self.first_token(stream, time_ns)
         if hit_stop:
             if token.finish_reason is None:
-                self._send(Finish(token.request_id))
+                self._send(End(token.request_id, FinishReason.STOP))
             self.end(stream, FinishReason.STOP, time_ns=time_ns)
         elif token.finish_reason is not None:
             self.end(stream, token.finish_reason, time_ns=time_ns)
@@ -99,22 +97,18 @@ class Receiver(LiveStreams[Stream]):
     def _note_progress(self, record: StepRecord) -> None:
         self._causes.take(record)
         for request_id in record.admitted:
-            stream = self._streams.get(request_id)
-            if stream is not None:
+            if (stream := self._streams.get(request_id)) is not None:
                 self.scheduled(stream, record.start_ns)
         for request_id in record.preempted:
-            stream = self._streams.get(request_id)
-            if stream is not None:
+            if (stream := self._streams.get(request_id)) is not None:
                 stream.metrics.num_preemptions += 1
         for request_id, miss in record.misses:
-            stream = self._streams.get(request_id)
-            if stream is not None:
+            if (stream := self._streams.get(request_id)) is not None:
                 stream.miss = miss
         for entry in record.entries:
             if entry.decode_tokens:
                 continue
-            stream = self._streams.get(entry.request_id)
-            if stream is not None:
+            if (stream := self._streams.get(entry.request_id)) is not None:
                 stream.computed_prompt_tokens = entry.computed
                 stream.metrics.cached_tokens = entry.cached
                 stream.metrics.shared_tokens = entry.shared

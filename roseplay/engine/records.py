@@ -71,7 +71,7 @@ class StepFigures(StepCounts):
     states_kept: Annotated[int, "states", "that the prefix cache keeps after it"] = 0
     mask_ms: Annotated[float, "ms", "a thread beside the model computed which tokens its grammars allow"] = 0.0
     mask_wait_ms: Annotated[float, "ms", "in which it waited for them"] = 0.0
-    graph: Annotated[bool | None, "", "whether it was replayed; null without CUDA graphs or recordings"] = None
+    replayed: Annotated[bool | None, "", "as a CUDA graph, or on a CPU from a recording; null where no step is"] = None
     entries: Annotated[list[EntryRecord], "", "its requests"] = field(default_factory=list)
 
 
@@ -127,6 +127,7 @@ class StepRow(StepFigures):
     host_ms: Annotated[float, "ms", "time on the host"] = 0.0
     block_copies: Annotated[int, "blocks", "copied because a request wrote to them"] = 0
     limit: Annotated[str | None, "", "what has to change for it to be faster, see recording/step_limit.py"] = None
+    usual_batch: Annotated[float | None, "requests", "that steps without prompts computed lately"] = None
 
     def values(self) -> list[Any]:
         """Returns the row as in JSON, in the order of ``COLUMNS``."""
@@ -143,6 +144,8 @@ class TokenRow(NamedTuple):
     t: Annotated[float, "time", "when it was published"]
     itl_ms: Annotated[float | None, "ms", "since the one before; null for a first token, 0 if they arrived together"]
     step_id: Annotated[int, "", "number of the step that made it"]
+    usual_ms: Annotated[float | None, "ms", "the gap that was usual then; null if that is unknown"] = None
+    cause: Annotated[str | None, "", "why it was late, if it was; see recording/late_tokens.py"] = None
 
 
 @dataclass(slots=True)

@@ -67,11 +67,6 @@ class RequestMetrics:
         return _between(self.submitted_ns, time_ns)
 
     @property
-    def submit_s(self) -> float | None:
-        """Duration of the call of ``submit``."""
-        return self._since_submit(self.accepted_ns)
-
-    @property
     def queue_s(self) -> float | None:
         """Time until the request was scheduled, measured here or reported by a server."""
         if self.scheduled_ns is None and self.server is not None:

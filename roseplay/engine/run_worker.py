@@ -15,8 +15,9 @@ from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.messages import Event, Failed
 from roseplay.engine.runner import RunnerFactory
 from roseplay.engine.slow_motion import Inbox
-from roseplay.engine.structured import Compiler, CompilingInbox
-from roseplay.engine.worker import Worker, one_line
+from roseplay.engine.structured import CompilingInbox, grammars_of
+from roseplay.engine.worker import Worker
+from roseplay.formats.text import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def run_worker(
     """
     try:
         runner = make_runner(model, config, Reporter(send if reports else None), clock)
-        inbox = CompilingInbox(inbox, Compiler(model, config, runner.info()).start)
+        inbox = CompilingInbox(inbox, grammars_of(model, config, runner.info()).start)
         worker = Worker(runner, config, knobs, inbox, send, clock)
     except (EngineStartError, UnsupportedKnobError) as error:
         send(Failed(str(error), reason=getattr(error, "reason", None)))
@@ -49,7 +50,7 @@ def run_worker(
         raise
     except BaseException as error:  # a panic in an extension is not an Exception
         logger.exception("the engine could not start")
-        send(Failed(f"the engine could not start: {one_line(error)}"))
+        send(Failed(f"the engine could not start: {error_line(error)}"))
         return
     try:
         if loaded is not None:
@@ -57,6 +58,6 @@ def run_worker(
         worker.run()
     except BaseException as error:
         logger.exception("the engine's loop ended")
-        send(Failed(f"the engine's loop ended: {one_line(error)}"))
+        send(Failed(f"the engine's loop ended: {error_line(error)}"))
     finally:
         runner.close()

@@ -32,7 +32,7 @@ class Done:
 
 
 class Runner(Protocol):
-    """What the worker uses of ``roseplay.model.runner.ModelRunner`` and ``roseplay.sim.runner.SimulatedRunner``."""
+    """What the worker uses of ``roseplay.model.runner.ModelRunner`` and of runners of other ``hardware``."""
 
     num_blocks: int
     block_size: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from roseplay.clock import Clock
-from roseplay.engine.messages import Abort, Command, SetKnobs, Shutdown
+from roseplay.engine.messages import Command, End, SetKnobs, Shutdown
 
 
 class Inbox(Protocol):
@@ -18,14 +18,14 @@ class Inbox(Protocol):
 def stretch(inbox: Inbox, factor: float, start_ns: int, took_ns: int, clock: Clock) -> list[Command]:
     """Wait until ``factor`` times as long as a step took has passed since its start; returns the commands that arrived.
 
-    An abort, a shutdown or a smaller factor shortens the wait.
+    A client that ends a request, a shutdown or a smaller factor shortens the wait.
     """
     pending: list[Command] = []
     while True:
         for command in pending:
             if isinstance(command, SetKnobs):
                 factor = command.knobs.slow_motion
-            elif isinstance(command, Abort | Shutdown):
+            elif isinstance(command, End | Shutdown):
                 factor = 1.0
         left = start_ns + took_ns * factor - clock.now_ns()
         if left <= 0 or factor == 1.0:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
@@ -13,8 +14,8 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.core.progress import Progress
 from roseplay.engine.errors import EngineStartError
+from roseplay.engine.hardware import hardware
 from roseplay.engine.messages import Failed, Ready
-from roseplay.engine.simulated import tokenizer_of_simulated
 from roseplay.engine.transport import Transport, WorkerGoneError
 from roseplay.settings import settings_of
 
@@ -60,7 +61,7 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
     from roseplay.model.tokenizer import load_tokenizer
 
     if config.run_as is not None:
-        return tokenizer_of_simulated(model, config)
+        return hardware().tokenizer(model, config)
     try:
         return load_tokenizer(model, config)
     except UnsupportedModelError as error:
@@ -70,37 +71,27 @@ def open_tokenizer(model: Any, config: EngineConfig) -> Any | None:
 class OpeningTokenizer:
     """Opens a tokenizer in a thread while a worker process loads the model.
 
-    The thread is not a daemon: a program that ends during a large import has to wait for it, or it would crash.
+    A program that ends during a large import waits for the thread, or it would crash.
 
     Args:
         open: opens the tokenizer.
     """
 
     def __init__(self, open: Callable[[], Any]) -> None:
-        self._open = open
-        self._opened: Any = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="roseplay-tokenizer")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._opened = self._open()
-        except BaseException as error:  # a panic in an extension is not an Exception
-            self._error = error
+        pool = ThreadPoolExecutor(1, "roseplay-tokenizer")
+        self._opened = pool.submit(open)
+        pool.shutdown(wait=False)
 
     def check(self) -> None:
         """Raises the error that opening the tokenizer raised, if any."""
-        if self._error is not None:
-            raise self._error
+        if self._opened.done():
+            self._opened.result()
 
     def result(self, cancelled: threading.Event | None = None) -> Any:
         """Wait for the tokenizer and return it; raises what ``open`` raised, and ``EngineStartError`` if cancelled."""
-        while self._thread.is_alive():
-            self._thread.join(POLL_S)
+        while wait([self._opened], POLL_S).not_done:
             _check_cancelled(cancelled)
-        self.check()
-        return self._opened
+        return self._opened.result()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from roseplay.config import SamplingParams
 from roseplay.core.cache_miss import Miss
 from roseplay.core.request import FinishReason
 from roseplay.core.step import TokenLogprobs
-from roseplay.engine.detokenizer import Decoder, StopStrings
+from roseplay.engine.detokenizer import Decoder, NoDecoder, StopStrings
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.engine.wakeups import wakeups
 
@@ -47,10 +47,10 @@ class Stream:
         request_id: int,
         prompt_token_ids: list[int],
         params: SamplingParams,
-        decoder: Decoder,
         cancel: Callable[[int], bool],
         submitted_ns: int,
         listener: Listener | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = prompt_token_ids
@@ -66,7 +66,7 @@ class Stream:
         self.metrics = RequestMetrics(submitted_ns, len(prompt_token_ids))
         self.computed_prompt_tokens = 0
         self.miss: Miss | None = None
-        self._decoder = decoder
+        self._decoder = decoder or NoDecoder()  # the text may be decoded elsewhere
         self._stop = StopStrings(params.stop)
         self._cancel: Callable[[int], bool] | None = cancel
         self._listener = listener

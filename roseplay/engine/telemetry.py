@@ -101,7 +101,10 @@ class TokensEvent:
 
 @dataclass(slots=True)
 class Load:
-    """The load that a server reports in its metrics; ``None`` for what they do not include."""
+    """The load that a server reports in its metrics; ``None`` for what they do not include.
+
+    All but the first three and ``deferred`` and ``awake`` count, of all clients, since the server's start.
+    """
 
     running: Annotated[int | None, "requests", "running, those of other clients included"] = None
     waiting: Annotated[int | None, "requests", "waiting, those of other clients included"] = None
@@ -109,6 +112,24 @@ class Load:
     prefix_queries: Annotated[int | None, "tokens", "of prompts, looked up in the prefix cache since the start"] = None
     prefix_hits: Annotated[int | None, "tokens", "of those, found there"] = None
     preemptions: Annotated[int | None, "", "since the start"] = None
+    generation_tokens: Annotated[int | None, "tokens", "generated"] = None
+    computed_tokens: Annotated[int | None, "tokens", "of prompts, computed"] = None
+    external_tokens: Annotated[int | None, "tokens", "of prompts, received from other engines or stores"] = None
+    steps: Annotated[int | None, "", "of the engine"] = None
+    step_tokens: Annotated[int | None, "tokens", "computed in these"] = None
+    first_tokens: Annotated[int | None, "", "answers that have begun"] = None
+    ttft_s: Annotated[float | None, "s", "until these began, in all"] = None
+    gaps: Annotated[int | None, "", "between tokens"] = None
+    itl_s: Annotated[float | None, "s", "of these, in all"] = None
+    ended: Annotated[int | None, "requests", "that ended"] = None
+    queue_s: Annotated[float | None, "s", "that these were queued, in all"] = None
+    prefill_s: Annotated[float | None, "s", "from there to their first tokens, in all"] = None
+    decode_s: Annotated[float | None, "s", "from there to their last tokens, in all"] = None
+    draft_tokens: Annotated[int | None, "tokens", "proposed by speculation"] = None
+    accepted_tokens: Annotated[int | None, "tokens", "of these, accepted"] = None
+    rejected: Annotated[int | None, "requests", "refused because its queue was full"] = None
+    deferred: Annotated[int | None, "requests", "of those waiting, not for a place but for something else"] = None
+    awake: Annotated[int | None, "", "engines that do not sleep"] = None
 
     @classmethod
     def after(cls, step: StepRecord | None, unfinished: int, num_blocks: int) -> Self:
@@ -205,20 +226,14 @@ class TelemetryReader:
 
     Args:
         cursor: the number of the first event to read.
-
-    Attributes:
-        missed: how many events were no longer kept when it came to them.
     """
 
     def __init__(self, telemetry: Telemetry, cursor: int) -> None:
         self._telemetry, self._cursor = telemetry, cursor
-        self.missed = 0
 
     def read(self) -> list[TelemetryEvent]:
         """Returns the events since the last call."""
-        cursor, events = self._telemetry.since(self._cursor)
-        self.missed += cursor - self._cursor - len(events)
-        self._cursor = cursor
+        self._cursor, events = self._telemetry.since(self._cursor)
         return events
 
     def steps(self) -> list[StepRecord]:

@@ -161,9 +161,8 @@ class ProcessTransport:
         return self._process.pid
 
     def send(self, command: Command) -> None:
-        data = pickle.dumps(
-            command
-        )  # here, where an error can be raised: the queue's own thread would drop what it cannot pickle
+        # Here, where an error can be raised: the queue's own thread would drop what it cannot pickle.
+        data = pickle.dumps(command)
         with contextlib.suppress(ValueError):  # the queue was closed in the meantime: all streams have ended
             self._commands.put(data)
 

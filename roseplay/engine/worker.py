@@ -18,11 +18,10 @@ from roseplay.core.request import FinishReason, Request, RequestStatus
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import DeviceLostError, Step, StepResult, StepTooLargeError
 from roseplay.engine.messages import (
-    Abort,
     ClearCache,
     Command,
+    End,
     Event,
-    Finish,
     Finished,
     Inspect,
     Inspected,
@@ -44,6 +43,7 @@ from roseplay.engine.published import block_info, entry_record, prompt_logprobs_
 from roseplay.engine.records import EntryRecord, StepRecord
 from roseplay.engine.runner import Done, Launched, Runner
 from roseplay.engine.slow_motion import Inbox, stretch
+from roseplay.formats.text import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -155,12 +155,9 @@ class Worker:
         match command:
             case Submit():
                 self._add(command)
-            case Abort(request_id):
-                if self.scheduler.end(request_id, FinishReason.ABORT) is not None:
-                    self._finished.append(Finished(request_id, FinishReason.ABORT))
-            case Finish(request_id):
-                if self.scheduler.end(request_id, FinishReason.STOP) is not None:
-                    self._finished.append(Finished(request_id, FinishReason.STOP))
+            case End(request_id, reason):
+                if self.scheduler.end(request_id, reason) is not None:
+                    self._finished.append(Finished(request_id, reason))
             case SetKnobs(knobs):
                 self.scheduler.set_knobs(knobs)
                 self.send(KnobsApplied(knobs, self.scheduler.next_step_id, self.clock.now_ns()))
@@ -194,7 +191,7 @@ class Worker:
             self._finished.append(Finished(command.request_id, FinishReason.ERROR, str(error)))
         except Exception as error:
             self._log_failure("a request could not be accepted", error)
-            self._finished.append(Finished(command.request_id, FinishReason.ERROR, one_line(error)))
+            self._finished.append(Finished(command.request_id, FinishReason.ERROR, error_line(error)))
 
     # -- a step
 
@@ -270,9 +267,8 @@ class Worker:
             return
         for request, reason in self.scheduler.take_errors():
             self._finished.append(Finished(request.request_id, FinishReason.ERROR, reason))
-        start_ns = max(
-            flying.start_ns, self._last_end_ns
-        )  # overlapping steps are published as if they ran one after the other
+        # Overlapping steps are published as if they ran one after the other.
+        start_ns = max(flying.start_ns, self._last_end_ns)
         try:
             record = step_record(
                 self.scheduler, step, result, start_ns, self.clock.now_ns(), flying.schedule_ns, flying.entries
@@ -286,7 +282,7 @@ class Worker:
     def _publishing_failed(self, step: Step, error: Exception) -> None:
         """End the requests of a step whose tokens did not reach the client, since their answers would have gaps."""
         self._log_failure("a step could not be published", error)
-        reason = one_line(error)
+        reason = error_line(error)
         for entry in step.entries:
             request_id = entry.request.request_id
             self.scheduler.end(request_id, FinishReason.ERROR)
@@ -320,7 +316,7 @@ class Worker:
         if isinstance(error, DeviceLostError):
             raise error
         self._log_failure("a step failed", error)
-        reason = one_line(error)
+        reason = error_line(error)
         entries = [entry for step in steps for entry in step.entries]
         over = [entry.request for entry in entries if entry.request.status is RequestStatus.FINISHED]
         try:
@@ -338,7 +334,7 @@ class Worker:
         """End all requests and use a new scheduler, since this one may be inconsistent."""
         self._log_failure("the scheduler failed", error)
         self._flying = None
-        self._finished += [Finished(lost, FinishReason.ERROR, one_line(error)) for lost in self.scheduler.requests]
+        self._finished += [Finished(lost, FinishReason.ERROR, error_line(error)) for lost in self.scheduler.requests]
         self.runner.clear()
         before, self.scheduler = self.scheduler, self._new_scheduler(self.scheduler.knobs)
         self.scheduler.next_step_id = before.next_step_id
@@ -371,11 +367,6 @@ class Worker:
 
     def _log_failure(self, what: str, error: Exception) -> None:
         """Log with a traceback, or in one line if it repeats the last failure: bad requests may come by the hundred."""
-        failure = f"{what}: {one_line(error)}"
+        failure = f"{what}: {error_line(error)}"
         again, self._last_failure = failure == self._last_failure, failure
         logger.error("%s", f"{failure} (again)" if again else failure, exc_info=None if again else error)
-
-
-def one_line(error: BaseException) -> str:
-    """Returns an error's type and the first line of its message."""
-    return f"{type(error).__name__}: {error}".split("\n", 1)[0]

@@ -6,10 +6,37 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from roseplay.formats.text import one_line, shown
 
 Declared = TypeVar("Declared", bound=BaseModel)
+
+# What input should be or have, by the type of pydantic's fault and in terms of its context.
+_SHOULD = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "be a valid integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "be a valid number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "be a valid boolean"),
+    "finite_number": "be a finite number",
+    "string_type": "be a valid string",
+    "list_type": "be a valid list",
+    "tuple_type": "be a valid list",
+    "literal_error": "be {expected}",
+    "greater_than": "be greater than {gt}",
+    "greater_than_equal": "be greater than or equal to {ge}",
+    "less_than": "be less than {lt}",
+    "less_than_equal": "be less than or equal to {le}",
+    "string_too_short": "have {min_length} or more characters",
+    "string_too_long": "have at most {max_length} characters",
+    "too_short": "have {min_length} or more items",
+    "too_long": "have at most {max_length} items",
+    "unfit": "be {kind}",
+}
+
+
+def unfit(kind: str) -> PydanticCustomError:
+    """Returns the error to raise in a validator for input that is not of this ``kind``, such as ``a number``."""
+    return PydanticCustomError("unfit", "Input should be {kind}", {"kind": kind})
 
 
 def _whole(value: Any) -> Any:
@@ -86,7 +113,10 @@ def fault_text(fault: Mapping[str, Any], document: str = "", *, skip: int) -> st
             return one_line(f"{where} must be a JSON object, not {shown(fault['input'])}")
         case "value_error":
             return one_line(f"{where}: {fault['ctx']['error']}" if where else fault["ctx"]["error"])
-    # Pydantic's and most of our own: "Input should be ...", "String should have ...".
-    _, _, words = fault["msg"].partition(" ")
-    problem = f" {words}" if words.startswith("should ") else f": {fault['msg']}"
-    return one_line(f"{where}{problem}, not {shown(fault['input'])}")
+    should = _SHOULD.get(fault["type"])
+    if should is None:
+        return one_line(f"{where}: {fault['msg']}, not {shown(fault['input'])}")
+    limits = {
+        name: f"{value:.15g}" if isinstance(value, float) else value for name, value in fault.get("ctx", {}).items()
+    }
+    return one_line(f"{where} should {should.format_map(limits)}, not {shown(fault['input'])}")

@@ -1,4 +1,4 @@
-"""Schemas of JSON values, and a check of values against them, for recordings and for results of the lab.
+"""Schemas of JSON values, and a check of values against them, for recordings and results of experiments.
 
 The page's reader of recordings (``static/replay/recording.js``) gets the same schema and makes the same checks, so that
 both accept the same files. A schema is itself JSON, one of:
@@ -7,7 +7,7 @@ both accept the same files. A schema is itself JSON, one of:
   boolean
 - ``choice``: one of ``values``
 - ``scalar``: a number, text, a boolean or null; ``any``: anything
-- ``list``: items of the schema ``of``; if ``numbered``, errors give an item's number, from 1
+- ``list``: items of the schema ``of``
 - ``row``: a list with a schema for each of its ``columns``, the last ``missing`` of which may be absent
 - ``object``: ``fields`` with their schemas; other fields have the schema ``rest``, or any value if there is none
 
@@ -16,11 +16,12 @@ both accept the same files. A schema is itself JSON, one of:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
+
+from pydantic_core import CoreSchema, SchemaValidator, ValidationError
+from pydantic_core import core_schema as core
 
 Schema = dict[str, Any]
 
@@ -82,74 +83,95 @@ def of_type(kind: Any) -> Schema:
     return {int: whole(), float: number(), str: text(), bool: FLAG}[kind]
 
 
-def check(value: Any, schema: Schema, where: str = "") -> None:
+def check(value: Any, schema: Schema) -> None:
     """Raises ``ValueError`` if ``value`` does not match, with the place, as in ``steps, t0 should be a number``."""
-    _check([value], schema, where)
+    checker(schema)(value)
 
 
-def _check(values: Sequence[Any], schema: Schema, where: str) -> None:
-    """Check many values of one schema at once: a recording has millions, most of them in columns of one type."""
-    if schema.get("null"):
-        values = [value for value in values if value is not None]
-    if not values:
-        return
-    types = set(map(type, values))
-    if schema["type"] != "any" and not types <= _TYPES[schema["type"]]:
-        raise ValueError(f"{where or 'it'} should be {_words(schema)}")
-    within = _WITHIN.get(schema["type"])
-    if within:
-        within(values, schema, where)
+def checker(schema: Schema) -> Callable[[Any], None]:
+    """Returns ``check`` for many values of one schema."""
+    validator = SchemaValidator(_core_schema(schema))
+
+    def check(value: Any) -> None:
+        try:
+            validator.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(_fault(error.errors(include_url=False, include_input=False)[0], schema)) from None
+
+    return check
 
 
-def _in_range(values: Sequence[Any], schema: Schema, where: str) -> None:
-    within = schema["least"] <= min(values) and max(values) <= schema["most"]
-    if not within or not all(map(math.isfinite, values)):
-        raise ValueError(f"{where} should be {_words(schema)}")
+def _core_schema(schema: Schema) -> CoreSchema:
+    """Returns the schema as one of pydantic's."""
+    made = _CORE_SCHEMAS[schema["type"]](schema)
+    return core.nullable_schema(made) if schema.get("null") else made
 
 
-def _short(values: Sequence[Any], schema: Schema, where: str) -> None:
-    if any(len(value) > schema["most"] for value in values if isinstance(value, str)):
-        raise ValueError(f"{where} is longer than {schema['most']:,} characters")
-    if any(isinstance(value, int | float) and not abs(value) <= _FAR_SCALAR for value in values):
-        raise ValueError(f"{where} should be {_words(schema)}")
+def _row(schema: Schema) -> CoreSchema:
+    columns = [_core_schema(column) for column in schema["columns"].values()]
+    required = len(columns) - schema["missing"]
+    columns[required:] = [core.with_default_schema(column, default=None) for column in columns[required:]]
+    return core.tuple_schema(columns)
 
 
-def _chosen(values: Sequence[Any], schema: Schema, where: str) -> None:
-    if not set(values) <= set(schema["values"]):
-        raise ValueError(f"{where} should be {_words(schema)}")
-
-
-def _listed(values: Sequence[Any], schema: Schema, where: str) -> None:
-    if not schema.get("numbered"):
-        _check(list(chain.from_iterable(values)), schema["of"], where)
-        return
-    for items in values:
-        for number, item in enumerate(items, 1):
-            _check([item], schema["of"], f"{where} {number}")
-
-
-def _columns(rows: Sequence[Any], schema: Schema, where: str) -> None:
-    columns = schema["columns"]
-    least, most = len(columns) - schema["missing"], len(columns)
-    if not all(least <= len(row) <= most for row in rows):
-        raise ValueError(f"{where} should have rows of {most} columns")
-    for i, (name, column) in enumerate(columns.items()):
-        _check([row[i] for row in rows if len(row) > i], column, f"{where}, {name}")
-
-
-def _fields(objects: Sequence[Any], schema: Schema, where: str) -> None:
-    for name, field in schema["fields"].items():
-        path = f"{where}, {name}" if where else name
-        found = [one[name] for one in objects if name in one]
-        if len(found) < len(objects) and not field.get("optional"):
-            raise ValueError(f"{path} is missing")
-        _check(found, field, path)
+def _object(schema: Schema) -> CoreSchema:
+    fields = {
+        name: core.typed_dict_field(_core_schema(field), required=not field.get("optional"))
+        for name, field in schema["fields"].items()
+    }
     rest = schema.get("rest")
-    if rest:
-        others = [(name, value) for one in objects for name, value in one.items() if name not in schema["fields"]]
-        if any(len(name) > 200 for name, _ in others):
-            raise ValueError(f"{where} has a name longer than 200 characters")
-        _check([value for _, value in others], rest, where)
+    made = core.typed_dict_schema(fields, extra_behavior="allow", extras_schema=_core_schema(rest or ANY))
+    return core.chain_schema([made, core.dict_schema(_text({"most": 200}))]) if rest else made
+
+
+def _scalar(schema: Schema) -> CoreSchema:
+    number = core.float_schema(ge=-_FAR_SCALAR, le=_FAR_SCALAR, allow_inf_nan=False, strict=True)
+    return core.nullable_schema(core.union_schema([core.bool_schema(strict=True), number, _text(schema)]))
+
+
+def _text(schema: Schema) -> CoreSchema:
+    """Accepts lone surrogates, which an answer of a model can have, and ``str_schema`` refuses."""
+    length = core.no_info_after_validator_function(len, core.is_instance_schema(str))
+    return core.chain_schema([length, core.int_schema(le=schema["most"])])
+
+
+_CORE_SCHEMAS: dict[str, Callable[[Schema], CoreSchema]] = {
+    "number": lambda of: core.float_schema(ge=of["least"], le=of["most"], allow_inf_nan=False, strict=True),
+    "whole": lambda of: core.int_schema(ge=of["least"], le=of["most"], strict=True),
+    "text": _text,
+    "flag": lambda of: core.bool_schema(strict=True),
+    "choice": lambda of: core.literal_schema(of["values"]),
+    "scalar": _scalar,
+    "any": lambda of: core.any_schema(),
+    "list": lambda of: core.list_schema(_core_schema(of["of"]), strict=True, fail_fast=True),
+    "row": _row,
+    "object": _object,
+}
+
+
+def _fault(error: Any, schema: Schema) -> str:
+    """Returns what is wrong in one line."""
+    kind, place = error["type"], error["loc"]
+    names: list[str] = []
+    for i, part in enumerate(place):
+        if schema["type"] == "list":
+            schema = schema["of"]
+        elif schema["type"] == "object":
+            names.append(part)
+            schema = schema["fields"].get(part) or schema["rest"]
+        elif schema["type"] == "row" and (kind != "missing" or i < len(place) - 1):
+            names.append([*schema["columns"]][part])
+            schema = schema["columns"][names[-1]]
+    where = ", ".join(names) or "it"
+    if schema["type"] == "row" and kind in ("missing", "too_long"):
+        return f"{where} should have rows of {len(schema['columns'])} columns"
+    if kind == "missing":
+        return f"{where} is missing"
+    if kind == "less_than_equal" and place[-1:] == ("[key]",):
+        return f"{', '.join(names[:-1])} has a name longer than 200 characters"
+    if kind == "less_than_equal" and schema["type"] == "text":
+        return f"{where} is longer than {schema['most']:,} characters"
+    return f"{where} should be {_words(schema)}"
 
 
 def _words(schema: Schema) -> str:
@@ -168,26 +190,3 @@ def _words(schema: Schema) -> str:
         "row": "a list of rows",
         "object": "an object",
     }[kind]
-
-
-_TYPES: dict[str, set[type]] = {
-    "number": {int, float},
-    "whole": {int},
-    "text": {str},
-    "choice": {str},
-    "flag": {bool},
-    "scalar": {int, float, str, bool, type(None)},
-    "list": {list},
-    "row": {list},
-    "object": {dict},
-}
-_WITHIN = {
-    "number": _in_range,
-    "whole": _in_range,
-    "text": _short,
-    "choice": _chosen,
-    "scalar": _short,
-    "list": _listed,
-    "row": _columns,
-    "object": _fields,
-}

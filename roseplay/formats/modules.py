@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 STATIC = Path(__file__).parents[1] / "play" / "static"
 
@@ -20,16 +20,25 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (?P<name>\
 _OTHER_FORM = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
-def read_modules(folder: Path = STATIC) -> dict[str, str]:
-    """Returns the text of each module of a folder by its path."""
-    modules = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*.js")}
-    return {name: text for name, text in sorted(modules.items()) if not _NO_MODULE.match(name)}
+def read_modules(folder: Path = STATIC, name: str = "") -> dict[str, str]:
+    """Returns the text of each module of the page, or of an extension's folder, by its path.
+
+    Args:
+        name: the extension's, with which the paths of its modules begin.
+    """
+    paths = {PurePosixPath(name, path.relative_to(folder)).as_posix(): path for path in folder.rglob("*.js")}
+    names = sorted(path for path in paths if not _NO_MODULE.match(path))
+    return {path: paths[path].read_text(encoding="utf-8") for path in names}
 
 
 @cache
-def script_of(name: str) -> str:
-    """Returns a script in which ``modules[name]`` has the exports of a module of the page, with all that it imports."""
-    modules = read_modules()
+def script_of(name: str, folder: Path | None = None) -> str:
+    """Returns a script in which ``modules[name]`` has the exports of a module of the page, with all that it imports.
+
+    Args:
+        folder: that of the extension that has the module.
+    """
+    modules = read_modules() | ({} if folder is None else read_modules(folder, name.partition("/")[0]))
     return "const modules = {};\n" + "".join(as_statement(one, modules[one]) for one in in_order([name], modules))
 
 
@@ -44,6 +53,8 @@ def in_order(wanted: Iterable[str], modules: Mapping[str, str]) -> list[str]:
                 raise ValueError(f"{name} imports itself by way of other modules")
             return
         begun.add(name)
+        if name not in modules:
+            raise ValueError(f"there is no module {name}")
         for found in _IMPORT.finditer(modules[name]):
             visit(_imported(name, found["path"]))
         order.append(name)
@@ -54,6 +65,9 @@ def in_order(wanted: Iterable[str], modules: Mapping[str, str]) -> list[str]:
 
 
 def _imported(importer: str, path: str) -> str:
+    """Returns the path of an imported module; extensions import the page's by ``page/`` and its path."""
+    if path.startswith("page/"):
+        return path.removeprefix("page/")
     return posixpath.normpath(posixpath.join(posixpath.dirname(importer), path))
 
 

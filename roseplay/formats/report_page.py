@@ -90,16 +90,19 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str] = (), *, marked: in
     return f'<table class="{"notes" if notes else ""}">{top}{body}</table>'
 
 
-def drawn(element: str, module: str, data: Any, given: Mapping[str, Any] | None = None) -> str:
+def drawn(
+    element: str, module: str, data: Any, given: Mapping[str, Any] | None = None, folder: Path | None = None
+) -> str:
     """Returns an element with a script in which a module of the page draws data into it.
 
     Args:
         element: its HTML; the first attribute is its class.
         module: its export ``draw`` gets the element and the data.
         given: what the server puts into the page for its modules (``shared/given.js``), if this one needs that.
+        folder: that of the extension that has the module.
     """
     name = re.findall(r'class="(\w+)"', element)[0]
-    script = script_of(module).replace("</", "<\\/")
+    script = script_of(module, folder).replace("</", "<\\/")
     draw = f'modules["{module}"].draw(document.querySelector(".{name}"), {_json(data)});'
     head = "" if given is None else f'<script type="application/json" id="rose-given">{_json(given)}</script>'
     return f'{head}{element}<script type="module">{script}{draw}</script>'

@@ -29,6 +29,11 @@ def one_line(error: object) -> str:
     return text if len(text) <= _LINE else text[:_LINE] + "…"
 
 
+def error_line(error: BaseException) -> str:
+    """Returns an error's type and the first line of its message."""
+    return f"{type(error).__name__}: {error}".split("\n", 1)[0]
+
+
 def is_name(value: object) -> bool:
     """Returns whether a name from another program is text that can be displayed as it is, even on a terminal."""
     return isinstance(value, str) and 0 < len(value) <= _NAME and value.isprintable()

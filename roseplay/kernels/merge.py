@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from roseplay.model.block_tensor import joined, kind_of
+from roseplay.model.block_tensor import BlockTensor, kind_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Make = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]  # of a weight and a bias
+
+
+def joined(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns matrices that are stored alike as one, below each other."""
+    blocks = [weight for weight in weights if isinstance(weight, BlockTensor)]
+    if not blocks:
+        return torch.cat(tuple(weights))
+    stored = np.concatenate([block.blocks(0, len(block)).reshape(len(block), -1) for block in blocks])
+    return BlockTensor(stored, blocks[0].kind, None, blocks[0].dtype)
 
 
 class MergedLinear:

@@ -44,10 +44,7 @@ def prefill_by(model: PreTrainedModel, functions: Mapping[str, Callable[..., Any
 
 @torch.inference_mode()
 def _replace(
-    model: PreTrainedModel,
-    functions: Mapping[str, Callable[..., Any]],
-    attribute: str,
-    rows: Sequence[tuple[int, int]],
+    model: PreTrainedModel, functions: Mapping[str, Callable[..., Any]], attribute: str, rows: Sequence[tuple[int, int]]
 ) -> None:
     """Set an attribute of each ``StatefulForward`` to the module's forward with these functions, if both agree.
 

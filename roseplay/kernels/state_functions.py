@@ -70,9 +70,7 @@ class DeltaRule:
         return v_heads, v_heads // self.key.shape[2], self.key.shape[3], v_dim
 
 
-def gated_delta_rule(
-    compute: Callable[[DeltaRule], torch.Tensor],
-) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+def gated_delta_rule(compute: Callable[[DeltaRule], torch.Tensor]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Returns a function that computes the rule; ``compute`` returns ``[rows, tokens, v_heads, v_dim]`` in the query's dtype."""
 
     @wraps(compute)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 from torch.utils._pytree import tree_map
+
+from roseplay.model.errors import refuse
+from roseplay.model.ggml_blocks import factors
 
 _of_thread = threading.local()
 _ZEROS = (functional.linear, functional.embedding)
@@ -53,10 +56,6 @@ class BlockTensor(torch.Tensor):
         rows = self.blocks(0, len(self)).reshape(len(self), -1)
         return torch.from_numpy(dequantize(rows, gguf.GGMLQuantizationType[self.kind])).to(self.dtype)
 
-    def first_rows(self, count: int) -> torch.Tensor:
-        """Returns the first rows, in the order in which they are stored, as a plain tensor."""
-        return BlockTensor(self.stored[:count], self.kind, None, self.dtype).dequantized()
-
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]
         return f"BlockTensor({list(self.shape)}, {self.kind}, {self.dtype})"
 
@@ -88,18 +87,18 @@ def shapes_only() -> Iterator[None]:
         _of_thread.shapes_only = False
 
 
-def joined(weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Returns matrices that are stored alike as one, below each other."""
-    blocks = [weight for weight in weights if isinstance(weight, BlockTensor)]
-    if not blocks:
-        return torch.cat(tuple(weights))
-    stored = np.concatenate([block.blocks(0, len(block)).reshape(len(block), -1) for block in blocks])
-    return BlockTensor(stored, blocks[0].kind, None, blocks[0].dtype)
-
-
 def kind_of(weight: torch.Tensor) -> str | None:
     """Returns the type of the blocks that a weight is stored in; None for plain weights."""
     return weight.kind if isinstance(weight, BlockTensor) else None
+
+
+def check_finite(model: torch.nn.Module, *, name: str) -> None:
+    """Raises ``UnsupportedModelError`` if a weight has numbers, or scales of its blocks, that are not finite."""
+    for key, weight in model.named_parameters():
+        if isinstance(weight, BlockTensor):
+            weight = torch.tensor(factors(weight.blocks(0, len(weight)), weight.kind))  # type: ignore[assignment]
+        if not torch.stack(weight.aminmax()).isfinite().all():
+            raise refuse(name, f"{key} has infinite numbers or NaN, its file is damaged: download it again")
 
 
 def plain(value: Any) -> Any:

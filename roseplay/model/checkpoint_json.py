@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, creat
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.errors import UnsupportedModelError, reason_of
 
 MAX_JSON = 32_000_000  # bytes; indices of the largest mixtures of experts have 20 MB
 _Text = Annotated[str, Field(max_length=200)]
@@ -91,7 +91,7 @@ def read_object(file: Path, *, header: bool = False) -> dict[str, Any]:
             raise ValueError(f"it has more than {MAX_JSON:,} bytes of JSON")
         found = from_json(data)
     except (OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{file.name} cannot be read: {' '.join(str(error).split())}") from None
+        raise UnsupportedModelError(f"{file.name} cannot be read: {' '.join(reason_of(error).split())}") from None
     if not isinstance(found, dict):
         raise UnsupportedModelError(f"{file.name} is no JSON object")
     return found

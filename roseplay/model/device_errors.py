@@ -9,14 +9,13 @@ import torch
 from roseplay.core.step import DeviceLostError, StepTooLargeError
 from roseplay.model.errors import UnsupportedModelError
 
-# CPU allocators, CUDA outside torch's allocator, cuBLAS and cuDNN do not raise torch.OutOfMemoryError, but their
-# messages contain one of these phrases (compared in lower case).
+# torch's CPU allocator, cuBLAS, cuDNN and Triton raise plain RuntimeErrors, of which nothing but the text tells that there
+# was no memory (compared in lower case).
 _NO_MEMORY = (
     "out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "std::bad_alloc",
     "status_alloc_failed",
 )  # fmt: skip
-# GPU libraries raise plain RuntimeErrors, both for a single launch that failed and for a lost device.
-_OF_DEVICE = ("cuda", "cublas", "cudnn", "triton error", "hip error")
+_MEMORY_ALLOCATION = 2  # the code of CUDA, cudaErrorMemoryAllocation, and of HIP
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -25,6 +24,8 @@ def is_out_of_memory(error: BaseException) -> bool:
         return False
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if isinstance(error, torch.AcceleratorError):
+        return getattr(error, "error_code", None) == _MEMORY_ALLOCATION
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
@@ -42,7 +43,7 @@ def judge(error: Exception, device: torch.device) -> Exception:
     """Returns a ``StepTooLargeError``, a ``DeviceLostError``, an ``UnsupportedModelError`` if the device is too small for
     a kernel, or if it is none of these the error itself.
 
-    For an error of a GPU library that does not say whether the device is lost, this tries the device.
+    GPU libraries raise plain RuntimeErrors, both for a launch that failed and for a lost device: this tries the device.
     """
     if isinstance(error, DeviceLostError):
         return error
@@ -53,7 +54,7 @@ def judge(error: Exception, device: torch.device) -> Exception:
         return StepTooLargeError(_short(error))
     if isinstance(error, torch.AcceleratorError):
         return _lost(error)
-    if isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _OF_DEVICE):
+    if isinstance(error, RuntimeError):
         try:
             try_device(device)
         except Exception:

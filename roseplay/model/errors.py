@@ -7,7 +7,7 @@ class UnsupportedModelError(ValueError):
     """The model was not found or cannot be served; the message is one line and says what to do.
 
     Attributes:
-        reason: the message without the model's name, where that is said beside it.
+        reason: the message without the model's name or path, where that is said beside it.
         untried: the model is refused only because it could not be probed, not because its family is known to fail.
     """
 
@@ -15,6 +15,13 @@ class UnsupportedModelError(ValueError):
         super().__init__(message)
         self.reason = reason or message
         self.untried = untried
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """Returns why a model cannot be read, without its name or path."""
+    if isinstance(error, UnsupportedModelError):
+        return error.reason
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def refuse(name: str, why: str, *, untried: bool = False) -> UnsupportedModelError:

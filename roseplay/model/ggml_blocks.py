@@ -1,4 +1,4 @@
-"""ggml's quantized blocks: how their bytes represent weights, and how weights are rounded to them. Without torch."""
+"""ggml's quantized blocks: how their bytes represent weights. Without torch."""
 
 from __future__ import annotations
 
@@ -104,21 +104,10 @@ FORMATS: dict[str, tuple[Format, Callable[[Bytes], Blocks]]] = {
 }
 
 
-def rounded(weight: Any, kind: str) -> Blocks:
-    """Returns float32 ``weight [rows, in]`` rounded to blocks of Q4_1, between each block's extremes, or of Q8_0."""
-    values = np.pad(weight, ((0, 0), (0, -weight.shape[1] % BLOCK))).reshape(len(weight), -1, BLOCK)
-    if kind == "Q8_0":
-        scales = (abs(values).max(-1, keepdims=True) / 127).astype(np.float16)
-        return Blocks((_divided(values, scales) + 128).astype(np.uint8), scales)
-    minima = values.min(-1, keepdims=True).astype(np.float16)
-    scales = ((values.max(-1, keepdims=True) - minima) / 15).astype(np.float16)
-    numbers = _divided(values - minima, scales).clip(0, 15).astype(np.uint8)
-    return Blocks(numbers[..., :16] | numbers[..., 16:] << 4, scales, minima)
-
-
-def _divided(values: Any, scales: Any) -> Any:
-    scales = scales.astype(np.float32)
-    return np.rint(values / np.where(scales > 0, scales, 1))
+def factors(of: Bytes, kind: str) -> Any:
+    """Returns the float16 numbers in blocks that all others are multiplied by, or added to."""
+    halves = of.view(np.float16)
+    return halves[..., -1:] if kind == "Q6_K" else halves[..., : 2 if FORMATS[kind][0].offset is None else 1]
 
 
 def _halves(of: Bytes) -> Any:
@@ -139,9 +128,8 @@ def _of_five_bits(of: Bytes) -> Any:
 
 def _scales_and_minima(of: Bytes) -> tuple[Any, Any]:
     """Returns the scales and minima of super-blocks of 256: their float16 factors, then 8 numbers of 6 bits for each."""
+    factor, offset = (_halves(of[..., at : at + 2]).astype(np.float32) for at in (0, 2))
     lower, middle, upper = np.split(of[..., 4:16], 3, axis=-1)
-    scales = np.concatenate([lower & 63, upper & 15 | lower >> 2 & 48], -1) * _halves(of[..., :2]).astype(np.float32)
-    minima = np.concatenate([middle & 63, upper >> 4 | middle >> 2 & 48], -1) * -_halves(of[..., 2:4]).astype(
-        np.float32
-    )
+    scales = np.concatenate([lower & 63, upper & 15 | lower >> 2 & 48], -1) * factor
+    minima = np.concatenate([middle & 63, upper >> 4 | middle >> 2 & 48], -1) * -offset
     return tuple(part.reshape(len(of), -1, 1).astype(np.float16) for part in (scales, minima))

@@ -62,7 +62,8 @@ def one_gguf(files: Iterable[str], asked: str, model: str, spelled: Callable[[st
         return found[0]
     shown = ", ".join(map(spelled, (found or models)[:_SHOWN]))
     if not models:
-        raise UnsupportedModelError(f"{model} has no GGUF file")
+        raise UnsupportedModelError(f"{model} has no GGUF file", reason="it has no GGUF file")
     if not found:
         raise UnsupportedModelError(f"{model} not found: there are {shown}")
-    raise UnsupportedModelError(f"{model} has {len(found)} models in GGUF: name one, such as {shown}")
+    why = f"has {len(found)} models in GGUF: name one"
+    raise UnsupportedModelError(f"{model} {why}, such as {shown}", reason=f"it {why}")

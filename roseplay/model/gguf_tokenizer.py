@@ -16,16 +16,23 @@ _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad
 def gguf_tokenizer(source: Source, *, name: str) -> Any | None:
     """Returns the tokenizer of a local file; None if the file has no vocabulary.
 
-    It equals the one that transformers makes, but the header is read only once and torch is not imported. Raises
-    ``UnsupportedModelError`` for a file that cannot be read, and whatever transformers raises for an unknown
-    vocabulary.
+    It equals the one that transformers makes, but follows ``add_space_prefix``, reads the header only once and does not
+    import torch. Raises ``UnsupportedModelError`` for a file that cannot be read, and whatever transformers raises for an
+    unknown vocabulary.
     """
     assert source.file is not None
     first = open_gguf(source.file, name=name, lists=_LISTS).first
     if _LISTS[0] not in first.metadata:
         return None
     with quiet():
-        return _converted(first)
+        tokenizer = _converted(first)
+    if first.get("tokenizer.ggml.model") == "llama" and first.get("tokenizer.ggml.add_space_prefix") is False:
+        from tokenizers import decoders, normalizers
+
+        backend = tokenizer.backend_tokenizer
+        backend.pre_tokenizer, backend.normalizer = None, normalizers.Replace(" ", "\u2581")
+        backend.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
 
 
 def _converted(header: GgufHeader) -> Any:

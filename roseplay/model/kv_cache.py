@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.host_memory import free_memory
+from roseplay.host_memory import USABLE, free_memory
 from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.upload import to_device
@@ -172,26 +173,32 @@ def choose_num_blocks(
         free_bytes: free memory of the host (see ``free_memory``), or what the KV cache may take of a GPU's memory (see
             ``gpu_memory.kv_cache_bytes``); may be negative.
 
-    Raises ``KVCacheSizeError``, giving the numbers, if ``kv_cache_memory`` does not hold a single usable block, or if
-    by default one request of ``max_model_len`` tokens does not fit.
+    Raises ``KVCacheSizeError``, giving the numbers, if ``kv_cache_memory`` does not hold a single usable block, the host
+    has no memory for the blocks, or by default one request of ``max_model_len`` tokens does not fit.
     """
-    if config.num_blocks is not None:
-        return config.num_blocks
-    block_bytes = token_bytes * config.block_size
-    if config.kv_cache_memory is not None:
+    block_bytes, num_blocks = token_bytes * config.block_size, config.num_blocks
+    if num_blocks is None and config.kv_cache_memory is not None:
         num_blocks = config.kv_cache_memory // block_bytes
         if num_blocks < 2:
             raise KVCacheSizeError(
                 f"kv_cache_memory is {config.kv_cache_memory:,} bytes, but a block of {config.block_size} tokens takes"
                 f" {block_bytes:,}: give at least {2 * block_bytes:,} (one block is reserved)"
             )
+    if num_blocks is not None:
+        # Linux would end the process while it writes to the pool; on a GPU, allocating it fails.
+        if not on_gpu and sys.platform == "linux" and num_blocks * block_bytes > USABLE * free_bytes:
+            what, lower = f"{num_blocks:,} KV blocks need", "num_blocks or kv_cache_memory, or batch sizes and lengths"
+            raise _too_large(what, num_blocks * block_bytes, free_bytes, lower)
         return num_blocks
     one_request = -(-max_model_len // config.block_size) + 1
     wanted = max(512, (256 if on_gpu else 64) * (one_request - 1) + 1)
     fits = int(free_bytes if on_gpu else free_bytes * 0.25) // block_bytes
     if fits < one_request and one_request * block_bytes > 0.9 * free_bytes:
-        raise KVCacheSizeError(
-            f"one request of {max_model_len:,} tokens needs {one_request * block_bytes / 2**30:.1f} GiB of KV cache,"
-            f" but only {max(0, free_bytes) / 2**30:.1f} GiB are free: set max_model_len lower, or num_blocks"
-        )
+        what = f"one request of {max_model_len:,} tokens needs"
+        raise _too_large(what, one_request * block_bytes, free_bytes, "max_model_len, or num_blocks")
     return max(one_request, min(wanted, fits))
+
+
+def _too_large(what: str, needed: int, free: int, lower: str) -> KVCacheSizeError:
+    gib, free_gib = needed / 2**30, max(0, free) / 2**30
+    return KVCacheSizeError(f"{what} {gib:,.1f} GiB of KV cache, but only {free_gib:,.1f} GiB are free: lower {lower}")

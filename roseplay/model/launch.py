@@ -49,7 +49,7 @@ class LaunchedStep:
 
     Attributes:
         draws: the drawn tokens; None if the step draws none.
-        prepare_ns, forward_ns, sample_ns, graph: as in ``StepResult``.
+        prepare_ns, forward_ns, sample_ns, replayed: as in ``StepResult``.
         observe: called with the step and the seconds that it took.
         masks: the masks that were applied.
         prompt_logprobs: the log-probabilities of prompt tokens; None if the step wants none.
@@ -61,7 +61,7 @@ class LaunchedStep:
     prepare_ns: int
     forward_ns: int
     sample_ns: int
-    graph: bool | None
+    replayed: bool | None
     observe: Callable[[Step, float], None]
     prompt_logprobs: PromptLogprobs | None = None
     masks: StepMasks | None = None
@@ -97,7 +97,7 @@ class LaunchedStep:
         device_ns = self.timer.read_ns()
         result.prepare_ns, result.forward_ns, result.sample_ns = self.prepare_ns, self.forward_ns, self.sample_ns
         result.device_ns = self.forward_ns if device_ns is None else device_ns
-        result.graph = self.graph
+        result.replayed = self.replayed
         if self.masks is not None:
             result.mask_ns, result.mask_wait_ns = self.masks.took_ns, self.masks.waited_ns
         on_host_ns = self.prepare_ns + self.forward_ns + self.sample_ns

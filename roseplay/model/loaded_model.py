@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from roseplay.config import SamplingParams
+from roseplay.config import RECOMMENDED, SamplingParams
 from roseplay.core.info import Choice
 from roseplay.model.kv_cache import LayerShape
 from roseplay.model.states import StateShapes
-
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def sampling_defaults(model: PreTrainedModel) -> dict[str, float | int]:
     given = getattr(model, "generation_config", None)
     if given is None:
         return {}
-    values: dict[str, Any] = {name: getattr(given, name, None) for name in _SAMPLING}
+    values: dict[str, Any] = {name: getattr(given, name, None) for name in RECOMMENDED}
     if getattr(given, "do_sample", None) is False:
         values["temperature"] = 0.0
     return {name: value for name, value in values.items() if _taken(name, value)}

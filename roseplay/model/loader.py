@@ -19,11 +19,11 @@ from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
 from roseplay.host_memory import free_memory
-from roseplay.model import exclusive
+from roseplay.model import exclusive, gguf_reading
 from roseplay.model.accelerator import accelerator_for
 from roseplay.model.attention import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
-from roseplay.model.block_tensor import kind_of
+from roseplay.model.block_tensor import check_finite, kind_of
 from roseplay.model.checkpoint_json import stored_tensors
 from roseplay.model.context_length import stated_length
 from roseplay.model.devices import choose_device
@@ -31,16 +31,6 @@ from roseplay.model.downloads import download_bar
 from roseplay.model.errors import UnsupportedModelError, refuse
 from roseplay.model.gguf import GgufModel
 from roseplay.model.gguf_hub import on_this_machine
-from roseplay.model.gguf_reading import (
-    adopt_generation_values,
-    can_keep,
-    counting_gguf,
-    gguf_options,
-    how_converted,
-    open_to_read,
-    read_by_us,
-    stored_dtype,
-)
 from roseplay.model.layout import adopt_latents, attach_states, record_layout
 from roseplay.model.loaded_model import LoadedModel, sampling_defaults
 from roseplay.model.probe import Tried, probe
@@ -102,7 +92,7 @@ def _load(
         return _finish(_adopt(model, config), config, name, checked, reporter, ranks)
 
     source = on_this_machine(find_source(model), reporter)
-    file = open_to_read(source.file, name=model) if source.file is not None else None
+    file = gguf_reading.open_to_read(source.file, name=model) if source.file is not None else None
     hf_config = _read_config(model, source, file, config)
     check_config(hf_config, name=model)
     part = text_part(hf_config, name=model)
@@ -120,19 +110,19 @@ def _load(
         built = _build_random(hf_config, config, device, dtype, reporter)
     else:
         # A dtype that was asked for is what all weights are computed in.
-        keeps = file is not None and can_keep(file) and config.dtype == "auto" and ranks is None
+        keeps = file is not None and gguf_reading.can_keep(file) and config.dtype == "auto" and ranks is None
         kept = accelerator_for(device).block_kinds(config) if keeps else frozenset()
         alone = part is not None and part.alone
         built = _read_weights(model, source, file, hf_config, config, device, dtype, reporter, free_bytes, alone, kept)
         kinds = {kind_of(weight) for weight in built.parameters()}
-        choices += how_read(hf_config, dtype) if file is None else how_converted(file, dtype, kinds)
+        choices += how_read(hf_config, dtype) if file is None else gguf_reading.how_converted(file, dtype, kinds)
     return _finish(built, config, source.name, checked, reporter, ranks, choices)
 
 
 def decoder_config(model: str) -> Any:
     """Returns transformers' config of a model's decoder. Takes and raises the same as ``load_model``."""
     source = on_this_machine(find_source(model))
-    file = open_to_read(source.file, name=model) if source.file is not None else None
+    file = gguf_reading.open_to_read(source.file, name=model) if source.file is not None else None
     return _read_config(model, source, file, EngineConfig()).get_text_config()
 
 
@@ -246,7 +236,7 @@ def _read_config(name: str, source: Source, file: GgufModel | None, config: Engi
         )
 
     try:
-        with contextlib.nullcontext() if file is None else read_by_us(file):
+        with contextlib.nullcontext() if file is None else gguf_reading.read_by_us(file):
             hf_config = cached_first(source, load)
     except UnsupportedModelError:
         raise
@@ -256,7 +246,7 @@ def _read_config(name: str, source: Source, file: GgufModel | None, config: Engi
         what = "its config" if file is None else f"its architecture {file.first.architecture}"
         raise refuse(name, f"{what} cannot be read ({error})") from error
     if file is not None:
-        hf_config.dtype = stored_dtype(file)
+        hf_config.dtype = gguf_reading.stored_dtype(file)
     return hf_config
 
 
@@ -316,10 +306,14 @@ def _read_weights(
             output_loading_info=True,
             key_mapping=KEYS if text_alone else None,
             **({"tqdm_class": download_bar(reporter)} if reporter.heard else {}),
-            **({} if file is None else gguf_options(source.file)),
+            **({} if file is None else gguf_reading.gguf_options(source.file)),
         )
 
-    counting = counting_checkpoint(reporter, source, unread) if file is None else counting_gguf(reporter, file, kept)
+    counting = (
+        counting_checkpoint(reporter, source, unread)
+        if file is None
+        else gguf_reading.counting_gguf(reporter, file, kept)
+    )
     try:
         with counting, dequantizing(hf_config):
             model, loading = cached_first(source, load)
@@ -332,8 +326,10 @@ def _read_weights(
         raise refuse(name, f"its checkpoint lacks {len(missing)} weights, {missing[0]} for one")
     check_stored(loading["unexpected_keys"], None, name=name)  # scales that nothing used
     unify_dtype(model, hf_config, dtype)
+    if file is not None or method_of(hf_config) is not None:
+        check_finite(model, name=name)
     if file is not None:
-        adopt_generation_values(model, file)
+        gguf_reading.adopt_generation_values(model, file)
     return model.to(device)
 
 
@@ -347,8 +343,7 @@ def _check_files(name: str, source: Source, hf_config: Any) -> None:
     absent = [file.name for file in files if not file.is_file()]
     if absent and source.local:
         raise refuse(name, f"{len(absent)} of its {len(files)} files of weights are missing, {absent[0]} for one")
-    method = method_of(hf_config)
-    check_stored((key for file in files for key in stored_tensors(file)), method, name=name)
+    check_stored((key for file in files for key in stored_tensors(file)), method_of(hf_config), name=name)
 
 
 def _check_memory(name: str, needed: int, dtype: torch.dtype, free: int) -> None:

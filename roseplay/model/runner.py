@@ -210,8 +210,7 @@ class ModelRunner:
             self.states.check(host.state_slots)
         num_wanted = 0 if host is None else len(host.logits_rows)
         if host is not None and step.prompt_logprobs:
-            rows = predicting_rows(step, host.cu_seqlens_q)
-            host.logits_rows = np.concatenate([host.logits_rows, rows])
+            host.logits_rows = np.concatenate([host.logits_rows, predicting_rows(step, host.cu_seqlens_q)])
         timer = DeviceTimer(self.loaded.device)
         self.cache.swap(step.swapped_out, step.swapped_in)
         self.cache.copy_blocks(step.copies)
@@ -219,7 +218,7 @@ class ModelRunner:
             self.states.copy(step.states_before)
         prepared = time.perf_counter_ns()
         masks = self._sampler.masks(step, pin=self._on_gpu)
-        logits, graph, argmax = self._compute(host, may_replay=not step.prompt_logprobs)
+        logits, replayed, argmax = self._compute(host, may_replay=not step.prompt_logprobs)
         if self.states is not None:
             self.states.copy(step.states_after)
         computed = time.perf_counter_ns()
@@ -236,7 +235,7 @@ class ModelRunner:
             prepare_ns=prepared - begin,
             forward_ns=computed - prepared,
             sample_ns=time.perf_counter_ns() - computed,
-            graph=graph,
+            replayed=replayed,
             observe=self.times.observe,
             prompt_logprobs=prompt_logprobs,
             masks=masks,

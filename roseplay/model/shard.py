@@ -59,7 +59,7 @@ def shard(model: PreTrainedModel, ranks: Ranks, *, name: str) -> PreTrainedModel
     splitter = _Splitter(model, ranks, name)
     plan: Mapping[str, str] = model.tp_plan or {}
     for path, module in list(model.named_modules()):
-        for parameter in list(module._parameters):
+        for parameter, _ in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             style = plan.get(_wildcards(f"{path}.{parameter}"))
             if style is not None:
                 splitter.split_parameter(module, parameter, style, path)
@@ -151,15 +151,15 @@ class _Splitter:
 
     def split_parameter(self, module: nn.Module, parameter: str, style: str, path: str) -> None:
         """Split a parameter that a plan names by itself, such as the stacked weights of experts ``[experts, out, in]``."""
-        whole, path = module._parameters[parameter], f"{path}.{parameter}"
-        if whole is None or style in WHOLE:
+        whole, path = module.get_parameter(parameter), f"{path}.{parameter}"
+        if style in WHOLE:
             return
         if whole.ndim < 2 or isinstance(module, nn.Linear):
             raise self._unknown(style, path)
         dims = {"colwise": (-2, 1), "packed_colwise": (-2, 2), "rowwise": (-1, 1), "packed_rowwise": (-1, 2)}
         if style not in dims:
             raise self._unknown(style, path)
-        module._parameters[parameter] = self._part(whole, *dims[style], path)
+        setattr(module, parameter, self._part(whole, *dims[style], path))
 
     def _split_outputs(self, linear: nn.Linear, path: str, blocks: int = 1) -> None:
         linear.weight = self._part(linear.weight, 0, blocks, path)

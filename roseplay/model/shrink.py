@@ -99,9 +99,8 @@ def _shrink_layers(part: dict[str, Any]) -> None:
     changes = {int(layer): value for layer, value in (part.get("per_layer_config") or {}).items()}
     kinds = [*lists.values(), [changes.get(layer) for layer in range(old)]]
     shared = part.get("num_kv_shared_layers") or 0
-    if (
-        shared
-    ):  # the last layers read others' keys: both groups need each kind; some families fix the kind of the last layer
+    # The last layers read others' keys: both groups need each kind; some families fix the kind of the last layer.
+    if shared:
         kept = sorted({*_firsts(kinds, 0, old - shared), *_firsts(kinds, old - shared, old), old - 1})
         part["num_kv_shared_layers"] = sum(layer >= old - shared for layer in kept)
     else:  # the first ones, since some patterns count from there; four, so that layers of one kind are adjacent

@@ -79,9 +79,8 @@ def find_source(model: str) -> Source:
         return _in_directory(model, path)
     if os.path.isfile(path):
         if not is_gguf(path):
-            raise UnsupportedModelError(
-                f"{model} is a file, but not a GGUF file: give one, or the directory of a transformers model"
-            )
+            why = "but not a GGUF file: give one, or the directory of a transformers model"
+            raise UnsupportedModelError(f"{model} is a file, {why}", reason=f"it is a file, {why}")
         return Source(_name_of(path), str(path.parent), True, first_part(path.name))
     return _on_the_hub(model)
 
@@ -100,7 +99,8 @@ def _in_directory(model: str, path: Path) -> Source:
         return Source(name, str(path), True)
     files = [file.name for file in path.glob("*") if file.suffix.lower() == ".gguf"]
     if not files:
-        raise UnsupportedModelError(f"{model} has no config.json: give the directory of a transformers model")
+        why = "has no config.json: give the directory of a transformers model"
+        raise UnsupportedModelError(f"{model} {why}", reason=f"it {why}")
     chosen = one_gguf(files, "", model, lambda file: str(Path(model, file)))
     return Source(model_name(chosen), str(path), True, chosen)
 
@@ -113,7 +113,8 @@ def _on_the_hub(model: str) -> Source:
         place, file = in_gguf[1], in_gguf[2] or in_gguf[3]
         return Source(model, place, False, first_part(file) if file.lower().endswith(".gguf") else file)
     if outside or not re.fullmatch(rf"[\w.-]+|{_HUB_ID}", model) or model.lower().endswith(".gguf"):
-        raise UnsupportedModelError(f"model {model!r} not found: there is no such directory or file")
+        why = "there is no such directory or file"
+        raise UnsupportedModelError(f"model {model!r} not found: {why}", reason=why)
     if "gguf" in model.lower().partition("/")[2]:  # the naming convention of repositories with GGUF files only
         return Source(model, model, False, "")
     return Source(model, model, False)

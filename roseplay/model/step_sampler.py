@@ -138,8 +138,7 @@ class StepSampler:
         def sample_part(part: list[Row]) -> tuple[torch.Tensor, Logprobs]:
             rows = self._gather_logits(step, part, row_of, logits)
             drawing = [after_draft(step.entries[i].request, step.entries[i].draft[:n]) for i, n in part]
-            known = argmax if rows is logits else None
-            tokens = self._draw(rows, drawing, known, part, masks)
+            tokens = self._draw(rows, drawing, argmax if rows is logits else None, part, masks)
             return tokens, Logprobs(rows, drawing, tokens)
 
         parts, logprobs = zip(*self._in_parts(sampling, sample_part), strict=True)

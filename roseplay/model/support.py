@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from roseplay.model.errors import refuse
 from roseplay.model.stateful import keeps_only_states, keeps_states
@@ -48,7 +48,7 @@ def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | Non
 
     Raises ``UnsupportedModelError`` if there is no such class.
     """
-    found: Any = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    found: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     model_class: type | None = found[0] if isinstance(found, tuple) else found
     if model_class is not None:
         return model_class

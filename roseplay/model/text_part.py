@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3Config
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, Qwen2Config, Qwen3Config
 
 from roseplay.core.info import Choice
 from roseplay.model.errors import refuse
@@ -56,7 +56,7 @@ def text_part(config: Any, *, name: str) -> TextPart | None:
         return None
     whole = (config.architectures or [config.model_type])[0]
     if config.model_type not in SERVED:
-        if type(config) in AutoModelForCausalLM._model_mapping:  # probed like any other language model
+        if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:  # probed like any other language model
             return TextPart(config, whole, alone=False) if getattr(config, "vision_config", None) is not None else None
         served = ", ".join(SERVED)
         raise refuse(name, f"{config.model_type} is multimodal; of such models, only the text of {served} is served")

@@ -7,14 +7,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from roseplay.model.checkpoint_json import read_object
-from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.errors import UnsupportedModelError, reason_of
 from roseplay.model.gguf_names import first_part
 from roseplay.model.source import Source, find_source, hub_answers
 from roseplay.models.entry import ModelEntry, of_directory, of_gguf
@@ -72,7 +72,9 @@ class Search:
     def run(self) -> None:
         """Search all places, leaving out what cannot be read."""
         self._until = time.monotonic() + self.within_s
-        for look in (self._own, self._hub, self._llama_cpp, self._lm_studio, self._ollama):
+        llama_cpp = partial(self._gguf_below, self.places.llama_cpp, "llama.cpp")
+        lm_studio = partial(self._gguf_below, self.places.lm_studio, "LM Studio")
+        for look in (self._own, self._hub, llama_cpp, lm_studio, self._ollama):
             try:
                 for describe_model in look():
                     self._add(describe_model)
@@ -115,15 +117,10 @@ class Search:
                 model = f"{repo.repo_id}:{file.relative_to(folder).as_posix()}"
                 yield from self._gguf(file, "hub", name=model, model=model)
 
-    def _llama_cpp(self) -> Iterator[Description]:
-        for place in self.places.llama_cpp:
+    def _gguf_below(self, places: Iterable[Path], source: str) -> Iterator[Description]:
+        for place in places:
             for file in self._files(place):
-                yield from self._gguf(file, "llama.cpp")
-
-    def _lm_studio(self) -> Iterator[Description]:
-        for place in self.places.lm_studio:
-            for file in self._files(place):
-                yield from self._gguf(file, "LM Studio")
+                yield from self._gguf(file, source)
 
     def _gguf(self, file: Path, source: str, **about: str) -> Iterator[Description]:
         if first_part(file.name) == file.name:  # a split model is one
@@ -260,8 +257,12 @@ class ModelCatalog:
         self._found_at = time.monotonic()
 
     def find(self, model: str) -> ModelEntry:
-        """Returns the entry of a model, even one that the search did not find. Raises as ``describe`` does."""
-        return next((entry for entry in self.entries()[0] if entry.model == model), None) or describe(model)
+        """Returns the entry of a model, even one that the search did not find, or that there is not."""
+        listed = next((entry for entry in self.entries()[0] if entry.model == model), None)
+        try:
+            return listed or describe(model)
+        except (OSError, ValueError) as error:
+            return ModelEntry(Path(model).name or model, model, "file", refused=reason_of(error))
 
 
 def _once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
@@ -274,11 +275,4 @@ def _once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
 
 def given(names: Sequence[str], catalog: ModelCatalog) -> list[ModelEntry]:
     """Returns the entries of just these models, in this order."""
-    return [_given(name, catalog) for name in names]
-
-
-def _given(name: str, catalog: ModelCatalog) -> ModelEntry:
-    try:
-        return catalog.find(name)
-    except (OSError, ValueError) as error:
-        return ModelEntry(Path(name).name or name, name, "file", refused=str(error))
+    return [catalog.find(name) for name in names]

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from roseplay.config import EngineConfig
+from roseplay.extensions import offered
 from roseplay.model.checkpoint_json import decoder_config, indexed_files, read_object, stored_tensors
 from roseplay.model.context_length import stated_length
-from roseplay.model.errors import UnsupportedModelError
+from roseplay.model.errors import UnsupportedModelError, reason_of
 from roseplay.model.ggml_blocks import FORMATS
 from roseplay.model.gguf import GgufModel, open_gguf
 from roseplay.model.gguf_header import GgufHeader, read_header
@@ -44,7 +46,7 @@ class ModelEntry:
         parameters: number of parameters; None if not known.
         context: context length in tokens; None if not known.
         weight_bytes: least memory that its weights take once loaded, on a CPU; None if not known.
-        refused: one line that says why it cannot be served; None if nothing is known to prevent it.
+        refused: one line that says why it cannot be served, without paths; None if nothing is known to prevent it.
     """
 
     name: str
@@ -115,7 +117,7 @@ def _of_gguf(file: Path, changed_ns: int, size: int) -> dict[str, Any] | None:
     try:
         headers = [read_header(part) for part in parts]
     except (ValueError, OSError) as error:
-        return {"size": size, "type": "GGUF", "refused": str(error)}
+        return {"size": size, "type": "GGUF", "refused": reason_of(error)}
     first, numbers = headers[0], sum(tensor.numel for header in headers for tensor in header.tensors)
     if first.architecture in _PARTS or first.get("general.type") == "mmproj":
         return None
@@ -213,3 +215,22 @@ def _refused(folder: Path, files: Sequence[Path], method: str | None) -> str | N
     if method is not None and method not in _DEQUANTIZED:
         return f"its weights are quantized by {method}, which is not supported; give a checkpoint that is not quantized"
     return None
+
+
+class HardwareModels(Protocol):
+    """What an extension that offers hardware says of models, see ``engine.hardware.Hardware``."""
+
+    def check(self, model: str, config: EngineConfig) -> ModelEntry:
+        """Returns the entry of a model that can run so.
+
+        Raises:
+            ValueError: it is not found, cannot run so or does not fit; one line.
+        """
+
+    def models(self) -> list[ModelEntry]:
+        """Returns the bundled models that can run so, the smallest first."""
+
+
+def hardware_models() -> HardwareModels | None:
+    """Returns what an extension says of models on its hardware; None if there is none."""
+    return next(iter(offered("hardware")), None)

@@ -10,44 +10,36 @@ from typing import Any, Self
 
 from roseplay.config import SamplingParams
 from roseplay.core.info import EngineInfo
-from roseplay.formats.json_text import json_object
 from roseplay.formats.numbers import whole
 from roseplay.formats.text import shown
 from roseplay.own_models import SMOLLM2_NAME
-from roseplay.settings import settings_of
+from roseplay.settings import Strings, Text, redeclared, setting, settings_of
 
 MAX_SYSTEM_CHARS = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of one lane; values are checked as in ``SamplingParams``, which raises ``ValueError``.
-
-    Attributes:
-        system: system prompt; "" for none.
-        seed: gives the same answer each time; ``None`` samples another one each time, in each lane.
-        The others as in ``SamplingParams``.
+class Settings(SamplingParams):
+    """The settings of one lane: the sampling parameters that have a control, with defaults for chats, and the system
+    prompt. Raises ``ValueError`` for a bad value.
     """
 
-    system: str = ""
-    temperature: float = 0.6
-    top_p: float = 0.9
-    top_k: int | None = None
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int | None = None
-    max_new_tokens: int = 256
-    stop: tuple[str, ...] = ()
-    priority: int = 0
-    tenant: str | None = None
-
-    def __post_init__(self) -> None:
-        checked_system(self.system)
-        self.params()
+    temperature: float = redeclared(SamplingParams, "temperature", 0.6)
+    top_p: float = redeclared(SamplingParams, "top_p", 0.9)
+    max_new_tokens: int = redeclared(SamplingParams, "max_new_tokens", 256)
+    system: str = setting(
+        "",
+        Text(MAX_SYSTEM_CHARS, least=0),
+        "System prompt",
+        "before every chat",
+        "Instructions to the model before the conversation. They count as prompt tokens.",
+        control="sampling-system",
+        multiline=True,
+    )
 
     def params(self, seed: int | None = None) -> SamplingParams:
         """Returns the settings for the engine; ``seed`` overrides their own unless it is ``None``."""
-        values = {name: getattr(self, name) for name in NAMES if name != "system"}
+        values = {name: getattr(self, name) for name in settings_of(SamplingParams)}
         return SamplingParams(**{**values, "seed": self.seed if seed is None else seed})
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
@@ -58,30 +50,29 @@ class Settings:
 # For models whose authors recommend nothing. Without a penalty, SmolLM2 repeated itself in three of six answers.
 _OURS: Mapping[str, Mapping[str, float]] = {SMOLLM2_NAME: {"repetition_penalty": 1.1}}
 
-NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+NAMES = ("system", *(name for name, it in settings_of(SamplingParams).items() if it.control))
 
 
 def defaults(info: EngineInfo) -> Settings:
     """Returns the defaults for a model: its author's, if any, else ours; an answer gets at most half of the context.
 
-    If the author recommends any sampling parameters, those left out are neutral.
+    If the author recommends how tokens are drawn, parameters that are left out are neutral.
     """
     recommended = dict(info.sampling_defaults)
-    if recommended.keys() & {"temperature", "top_p", "top_k", "min_p"}:
+    if recommended.keys() - {"repetition_penalty", "max_new_tokens"}:
         recommended = {"temperature": 1.0, "top_p": 1.0, **recommended}
     recommended = recommended or dict(_OURS.get(info.model, {}))
     most = int(recommended.pop("max_new_tokens", Settings.max_new_tokens))
     return Settings(**recommended, max_new_tokens=max(1, min(most, info.max_model_len // 2)))  # type: ignore[arg-type]
 
 
-def read(changes: Any) -> dict[str, Any]:
-    """Parse settings from programs and text boxes: an object or its JSON, with numbers possibly as text.
+def read(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse settings from programs and text boxes, with numbers possibly as text.
 
     An empty or zero ``top_k`` keeps all tokens, an empty ``seed`` means none; ``stop`` is a list, or text with one
     string per line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or an invalid
     number.
     """
-    changes = json_object(changes, "the settings", '{"temperature": 0.2}')
     unknown = sorted(set(changes) - set(NAMES))
     if unknown:
         raise ValueError(f"unknown setting {', '.join(unknown)}: the settings are {', '.join(NAMES)}")
@@ -89,13 +80,13 @@ def read(changes: Any) -> dict[str, Any]:
 
 
 def _read(name: str, value: Any) -> Any:
-    if name == "stop":
+    if name == "system":
+        return checked_system(value)
+    described = settings_of(SamplingParams)[name]
+    if isinstance(described.values, Strings):
         lines = value.split("\n") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
         return tuple(line.replace("\\n", "\n") if isinstance(line, str) else line for line in lines if line != "")
-    if name == "system":
-        return "" if value is None else value
-    value = settings_of(SamplingParams)[name].given(name, value)
-    return None if name == "top_k" and value == 0 else value
+    return described.given(name, value)
 
 
 class TabSettings:
@@ -118,8 +109,7 @@ class TabSettings:
         """
         values = read(changes)
         with self._lock:
-            settings = self.of(lane, defaults).changed(values)
-            check_length(settings.max_new_tokens, max_model_len)
+            check_length(self.of(lane, defaults).changed(values).max_new_tokens, max_model_len)
             self._changes[lane] = {**self._changes.get(lane, {}), **values}
 
     def own(self, lane: int) -> list[str]:

@@ -30,14 +30,10 @@ def default_traffic(speed: Speed | None) -> dict[str, float]:
     if speed is not None:
         under = Conditions(others=4)
         size = fitted(size, lambda one: answered_s(one, speed, under), _ANSWERED_S, prompts=False)
-        rate = min(rate, _half(sustained_rate(size, speed, under)))
+        half = float(f"{sustained_rate(size, speed, under) / 2:.1g}")  # with one significant digit
+        rate = min(rate, max(0.1, half))
     answer = max(ANSWER_STEP, size.answer - size.answer % ANSWER_STEP)
     return {"burst": size.requests, "answer": answer, "rate": rate}
-
-
-def _half(rate: float) -> float:
-    """Returns half of a rate, rounded to one significant digit."""
-    return max(0.1, float(f"{rate / 2:.1g}"))
 
 
 def kind_of(name: str) -> str:

@@ -8,18 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roseplay.config import SamplingParams
+from roseplay.play import chats
 from roseplay.play.answer_settings import NAMES, Settings, checked_system, defaults
-from roseplay.play.chats import (
-    Message,
-    Turn,
-    as_prompt,
-    begins_thinking,
-    check_chars,
-    checked_messages,
-    checked_prompt,
-    has_no_role,
-    next_prompt,
-)
 from roseplay.play.lanes import Lane
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tab, Tabs, check_lane
@@ -56,8 +46,8 @@ class ChatService:
         Raises:
             ValueError: the prompt is empty or too long.
         """
-        text = checked_prompt(prompt)
-        check_chars(len(text), self._engine.info.max_model_len)
+        text = chats.checked_prompt(prompt)
+        chats.check_chars(len(text), self._engine.info.max_model_len)
         tab, turn, ids = self._open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
             settings = self.settings(tab_id, lane.number)
@@ -69,7 +59,7 @@ class ChatService:
         return ids
 
     def ask(
-        self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[Message] | None = None
+        self, prompt: str, params: SamplingParams, *, system: str = "", messages: Sequence[chats.Message] | None = None
     ) -> TrackedRequest:
         """Submit one request of a program, without tab, lane or lease. ``messages`` replace ``prompt``.
 
@@ -78,13 +68,13 @@ class ChatService:
         """
         system = checked_system(system)
         if messages is not None:
-            turns = checked_messages(messages)
+            turns = chats.checked_messages(messages)
         else:
-            turns = [{"role": "user", "content": checked_prompt(prompt)}]
+            turns = [{"role": "user", "content": chats.checked_prompt(prompt)}]
         if system.strip():
             turns = [{"role": "system", "content": system}, *turns]
-        check_chars(sum(len(turn["content"]) for turn in turns), self._engine.info.max_model_len)
-        return self._requests.submit(as_prompt(turns, self._engine), params, kind="api")
+        chats.check_chars(sum(len(turn["content"]) for turn in turns), self._engine.info.max_model_len)
+        return self._requests.submit(chats.as_prompt(turns, self._engine), params, kind="api")
 
     def regenerate(self, *, lanes: Sequence[int], tab_id: str) -> list[int]:
         """Ask the last question of these lanes again with another seed; returns the requests' IDs.
@@ -139,30 +129,28 @@ class ChatService:
             for name in NAMES
         }
 
-    def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> Settings:
-        """Change settings of one lane, or of all for lane 0; returns the new settings. Raises ``ValueError``."""
+    def set_settings(self, changes: Mapping[str, Any], *, lane: int, tab_id: str) -> None:
+        """Change settings of one lane, or of all for lane 0. Raises ``ValueError``."""
         check_lane(lane, least=0)
         tab, info = self._tabs.open(tab_id), self._engine.info
         tab.settings.change(lane, changes, defaults(info), info.max_model_len)
-        return self.settings(tab_id, lane)
 
-    def reset_settings(self, *, lane: int, tab_id: str) -> Settings:
+    def reset_settings(self, *, lane: int, tab_id: str) -> None:
         """Reset a lane to the settings of all lanes, or for lane 0, all lanes to the defaults."""
         check_lane(lane, least=0)
         self._tabs.open(tab_id).settings.reset(lane)
-        return self.settings(tab_id, lane)
 
     def _ask(self, tab: Tab, lane: Lane, question: str, params: SamplingParams, system: str, *, instead: bool) -> int:
         """Submit the next turn of a lane's chat or, if ``instead``, replace the last one; returns the request's ID."""
         with lane.chat.lock:
             before = lane.chat.turns[:-1] if instead else lane.chat.turns
-            prompt, left_out = next_prompt(
+            prompt, left_out = chats.next_prompt(
                 before, system=system, question=question, max_new_tokens=params.max_new_tokens, engine=self._engine
             )
             self._abort_answer(lane)
             tokenizer, model = self._engine.tokenizer, self._engine.info.model
-            thinking, no_role = begins_thinking(prompt, tokenizer), has_no_role(system, tokenizer)
-            turn = Turn(question, model, left_out, thinking, no_role)
+            thinking, no_role = chats.begins_thinking(prompt, tokenizer), chats.has_no_role(system, tokenizer)
+            turn = chats.Turn(question, model, left_out, thinking, no_role)
             tracked = self._requests.submit(
                 prompt, params, kind="lane", lane=lane.number, tab=tab.tab_id, title=question, thinking=turn.thinking
             )

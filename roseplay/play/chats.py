@@ -57,12 +57,14 @@ class Answer:
         ends: where in ``text`` each token ends, in characters; text after the last token's end also belongs to it.
         times_ns: when each token was published.
         figures: state, counts and latencies, see ``figures_of``.
+        late: see ``TrackedRequest``.
     """
 
     text: str
     ends: Sequence[int]
     times_ns: Sequence[int]
     figures: dict[str, Any]
+    late: Sequence[tuple[float, float]] = ()
 
 
 class Turn:
@@ -102,7 +104,7 @@ class Turn:
         ends = stream.text_ends
         count = min(len(ends), len(times))
         text = stream.text if ended else stream.text[: ends[count - 1]] if count else ""
-        return Answer(text, ends[:count], times[:count], figures)
+        return Answer(text, ends[:count], times[:count], figures, tuple(tracked.late))
 
     def settle(self) -> None:
         """Freeze the answer and release its request, because the chat continues."""

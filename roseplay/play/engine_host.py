@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import logging
@@ -51,7 +50,6 @@ class Start:
         after: the previous playground, which has ended.
         number: counts the successful starts.
         cancelled: set to cancel the start.
-        resources: closed just before the engine.
         status: its progress.
         playground: set once the engine is live.
     """
@@ -67,7 +65,6 @@ class Start:
     number: int = 1
     carried: bool = False
     cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
-    resources: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)
     playground: Playground | None = None
 
     def __post_init__(self) -> None:
@@ -247,7 +244,7 @@ class EngineHost:
         if self._thread.is_alive():
             self._thread.join(within_s)
         if self._start.playground is not None:
-            _close(self._start, self._start.playground)
+            _close(self._start.playground)
 
     # -- the thread
 
@@ -261,7 +258,6 @@ class EngineHost:
         try:
             if before.playground is not None:
                 before.playground.end(f"the model was changed to {start.name}")
-                before.resources.close()
             failure = self._attempt(start)
             if failure is not None and before.playground is not None and not self._closing.is_set():
                 self._go_back(before, start, failure)
@@ -290,7 +286,7 @@ class EngineHost:
         return dataclasses.replace(
             before,
             model=model, name=name, config=config, knobs=knobs, after=before.playground or before.after, number=number,
-            carried=True, cancelled=threading.Event(), resources=contextlib.ExitStack(), playground=None,
+            carried=True, cancelled=threading.Event(), playground=None,
         )  # fmt: skip
 
     def _attempt(self, start: Start) -> str | None:
@@ -304,7 +300,7 @@ class EngineHost:
                         raise EngineError("the start was cancelled")
                     start.playground, start.after, self._before = playground, None, None
             except BaseException:
-                _close(start, playground)
+                _close(playground)
                 raise
             start.status.end()
             return None
@@ -329,7 +325,6 @@ class EngineHost:
             ended.wait(TELL_PAGES_S)
 
 
-def _close(start: Start, playground: Playground) -> None:
+def _close(playground: Playground) -> None:
     playground.close()
-    start.resources.close()
     playground.engine.close()

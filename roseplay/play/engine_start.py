@@ -13,7 +13,6 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.own_models import called
 from roseplay.play.engine_host import EngineHost, Start
 from roseplay.play.options import Options
-from roseplay.remote.address import ServerAddress
 from roseplay.settings import settings_of
 
 if TYPE_CHECKING:  # a start imports it after the page
@@ -26,11 +25,11 @@ def host_engine(options: Options, command: str) -> EngineHost:
     """Returns a host for the engine that the command line asks for, whose start has not begun."""
 
     def make(start: Start) -> Playground:
-        engine = _attach(options.addresses[0]) if options.addresses else _load(start)
+        elsewhere = options.elsewhere
+        engine = elsewhere.open(start.status.wait_for, start.cancelled) if elsewhere else _load(start)
         try:
             absent = _carry_knobs(engine, start.knobs) if start.carried else {}
             start.page_is_made.wait()
-            start.resources.enter_context(options.server.publishing(engine))
             playground = _playground(engine, options, start)
             if absent:
                 values = ", ".join(f"{settings_of(Knobs)[name].label} {value}" for name, value in absent.items())
@@ -39,11 +38,10 @@ def host_engine(options: Options, command: str) -> EngineHost:
                 )
             return playground
         except BaseException:
-            start.resources.close()
             engine.close()
             raise
 
-    model, name = (options.addresses[0].url, None) if options.addresses else (options.model, called(options.model))
+    model, name = (options.elsewhere.name, None) if options.elsewhere else (options.model, called(options.model))
     first = model, options.config, options.knobs.to_dict(), command
     return EngineHost(make, *first, name=name, told=options.is_private)
 
@@ -53,13 +51,13 @@ def _playground(engine: EngineLike, options: Options, start: Start) -> Playgroun
 
     record = None if options.record is None else record_name(options.record, start.number)
     try:
-        return Playground(engine, record=record, servers=options.addresses[1:], after=start.after)
+        return Playground(engine, record=record, after=start.after)
     except OSError as error:
         why = error.strerror or error
         if start.number == 1:
             raise OSError(f"the recording {record!r} cannot be written: {why}") from None
         _log.error("the recording %s cannot be written; the run continues without it: %s", record, why)
-        return Playground(engine, servers=options.addresses[1:], after=start.after)
+        return Playground(engine, after=start.after)
 
 
 def record_name(record: str, number: int) -> str:
@@ -97,9 +95,3 @@ def _load(start: Start) -> EngineLike:
         import_after=start.page_is_made,
         ids=start.ids,
     )
-
-
-def _attach(address: ServerAddress) -> EngineLike:
-    from roseplay.remote.engine import HttpEngine
-
-    return HttpEngine(address.url, api_key=address.api_key, model=address.model)

@@ -11,27 +11,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
-from roseplay.engine.records import StepRecord, TokenRow
-from roseplay.engine.telemetry import (
-    KnobEvent,
-    LoadEvent,
-    RequestEvent,
-    StepEvent,
-    TelemetryEvent,
-    TokenEvent,
-    TokensEvent,
-)
+from roseplay.engine import telemetry
+from roseplay.engine.records import StepRecord
 from roseplay.formats.json_text import encode
 from roseplay.play.blocks import BlockTabs
 from roseplay.play.bursts import Burst
-from roseplay.play.page_records import TOLD, PageTime, about_request, step_row
-from roseplay.play.stats import Stats
+from roseplay.play.page_records import TOLD, about_request
+from roseplay.play.stats import header_figures
 from roseplay.play.story.story import Story
 from roseplay.recording.block_states import BlockStates, State
+from roseplay.recording.late_tokens import LateTokens
 from roseplay.recording.request_registry import RequestRegistry
+from roseplay.recording.rows import PageTime, step_row, token_rows
+from roseplay.recording.run import Run
 from roseplay.recording.state_slots import StateSlots
 
 KEEP_S = 30.0  # how long frames, and requests that have ended, are kept
@@ -85,7 +79,8 @@ class FrameBuilder:
     """Turns telemetry events into frames. Only one thread may call ``tick``.
 
     Args:
-        story: describes what happened.
+        run: takes every frame.
+        story: describes what happened in it.
         max_waiting: the length of the engine's queue.
         remote: whether another server computes.
         absent: returns what the engine cannot report, with the reasons.
@@ -98,6 +93,7 @@ class FrameBuilder:
         page_time: PageTime,
         ring: FrameRing,
         *,
+        run: Run,
         story: Story,
         max_waiting: int,
         remote: bool = False,
@@ -105,16 +101,17 @@ class FrameBuilder:
         tap: Tap | None = None,
     ) -> None:
         self._registry = registry
+        self._run = run
         self._story = story
         self._max_waiting = max_waiting
         self._time = page_time
         self._ring = ring
         self._tap = tap
-        self._stats = Stats(remote=remote)
-        self._absent, self.absent = absent, dict(absent())
+        self._remote = remote
+        self._absent = absent
         self._arrivals = 0
-        self.load: dict[str, Any] | None = None
-        self._held: list[RequestEvent] = []
+        self._late = LateTokens()
+        self._held: list[telemetry.RequestEvent] = []
         self._figures: dict[str, Any] | None = None
         self._figures_due_ns = 0
         self.blocks = BlockStates()
@@ -123,7 +120,7 @@ class FrameBuilder:
         self.latest: dict[str, Any] = {}
 
     def tick(
-        self, events: Sequence[TelemetryEvent], burst: Burst | None = None, demo: dict[str, Any] | None = None
+        self, events: Sequence[telemetry.TelemetryEvent], burst: Burst | None = None, demo: dict[str, Any] | None = None
     ) -> bool:
         """Make a frame from these events, the changes in the newest burst, and a demo's caption.
 
@@ -138,23 +135,23 @@ class FrameBuilder:
             self._skip(held, events)
             raise
 
-    def _skip(self, held: Sequence[RequestEvent], events: Sequence[TelemetryEvent]) -> None:
+    def _skip(self, held: Sequence[telemetry.RequestEvent], events: Sequence[telemetry.TelemetryEvent]) -> None:
         """Keep what a snapshot needs from events that made no frame: the requests and the blocks."""
-        requests = [*held, *(event for event in events if isinstance(event, RequestEvent))]
+        requests = [*held, *(event for event in events if isinstance(event, telemetry.RequestEvent))]
         self._held = [
             event
             for event in requests
             if (stream := event.stream) is not None and self._registry.find(event.request_id, stream) is None
         ]
-        records = [event.record for event in events if isinstance(event, StepEvent)]
+        records = [event.record for event in events if isinstance(event, telemetry.StepEvent)]
         self._changed_blocks(records)
         self._add_changed_states(records, {})
         self._ring.restart()
 
     def _make(
         self,
-        held: Sequence[RequestEvent],
-        events: Sequence[TelemetryEvent],
+        held: Sequence[telemetry.RequestEvent],
+        events: Sequence[telemetry.TelemetryEvent],
         burst: Burst | None,
         demo: dict[str, Any] | None,
     ) -> bool:
@@ -166,23 +163,25 @@ class FrameBuilder:
             "requests": [],
             "knobs": [],
         }
-        records = [event.record for event in events if isinstance(event, StepEvent)]
+        records = [event.record for event in events if isinstance(event, telemetry.StepEvent)]
         for event in (*held, *events):
-            if isinstance(event, StepEvent):
+            if isinstance(event, telemetry.StepEvent):
                 self._step(event, frame)
-            elif isinstance(event, RequestEvent):
+            elif isinstance(event, telemetry.RequestEvent):
                 self._request(event, frame)
-            elif isinstance(event, KnobEvent):
+            elif isinstance(event, telemetry.KnobEvent):
                 changed = {name: list(values) for name, values in event.changed.items()}
                 frame["knobs"].append([self._time.ms(event.time_ns), event.step_id, changed])
-            elif isinstance(event, TokensEvent):
+            elif isinstance(event, telemetry.TokensEvent):
                 self._arrivals += 1
                 self._tokens(event.tokens, self._arrivals, frame)
-            elif isinstance(event, LoadEvent):
+            elif isinstance(event, telemetry.LoadEvent):
                 self._load(event, frame)
+        self._mark_late(frame)
         self._add_absent(frame)
         frame["blocks"] = self._changed_blocks(records)
         self._add_changed_states(records, frame)
+        self._run.take(frame)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.changed_figures() if burst else None
         frame["demo"] = demo
@@ -202,8 +201,8 @@ class FrameBuilder:
         if now_ns < self._figures_due_ns:
             return None
         self._figures_due_ns = now_ns + int(STATS_S * 1e9)
-        self._stats.live(sum(not tracked.finished for tracked in self._registry.all()))
-        figures = self._stats.figures(now_ns, self._registry.totals)
+        unfinished = sum(not tracked.finished for tracked in self._registry.all())
+        figures = header_figures(self._run, unfinished, self._registry.totals, remote=self._remote)
         if figures == self._figures:
             return None
         self._figures = self.latest = figures
@@ -226,34 +225,35 @@ class FrameBuilder:
         if changed := self.states.take(change for record in records for change in record.state_changes):
             frame["states"] = changed
 
-    def _step(self, event: StepEvent, frame: dict[str, Any]) -> None:
+    def _step(self, event: telemetry.StepEvent, frame: dict[str, Any]) -> None:
         record = event.record
         for entry in record.entries:
             self._registry.progress(entry)
-        self._stats.step(record)
         frame["steps"].append(step_row(record, self._time, self._max_waiting))
         self._tokens(event.tokens, record.step_id, frame)
 
-    def _tokens(self, tokens: Sequence[TokenEvent], number: int, frame: dict[str, Any]) -> None:
-        # Most tokens of a step have the same time and gap.
-        at, gap = cache(self._time.ms), cache(lambda itl_ns: None if itl_ns is None else round(itl_ns / 1e6, 2))
-        frame["tokens"] += [TokenRow(request, at(t), gap(itl_ns), number) for request, _, t, itl_ns in tokens]
-        self._stats.tokens(tokens)
+    def _tokens(self, tokens: Sequence[telemetry.TokenEvent], number: int, frame: dict[str, Any]) -> None:
+        frame["tokens"] += token_rows(tokens, self._time, number)
 
-    def _load(self, event: LoadEvent, frame: dict[str, Any]) -> None:
-        self._stats.load(event.total)
+    def _mark_late(self, frame: dict[str, Any]) -> None:
+        """Decide which tokens came late; lanes tint these."""
+        self._late.mark(frame)
+        for token in frame["tokens"]:
+            if token.cause and token.usual_ms and (tracked := self._registry.get(token.request_id)):
+                tracked.late.append((token.t, token.usual_ms))
+
+    def _load(self, event: telemetry.LoadEvent, frame: dict[str, Any]) -> None:
         replicas = {name: asdict(load) for name, load in event.replicas.items()}
         figures = {"t": self._time.ms(event.time_ns), **asdict(event.total)}
-        self.load = {**figures, "replicas": replicas} if replicas else figures
-        frame.setdefault("loads", []).append(self.load)
+        frame.setdefault("loads", []).append({**figures, "replicas": replicas} if replicas else figures)
 
     def _add_absent(self, frame: dict[str, Any]) -> None:
         """Add what cannot be reported if that has changed: a server's first answers may show that it reports more."""
         absent = dict(self._absent())
-        if absent != self.absent:
-            frame["absent"] = self.absent = absent
+        if absent != self._run.absent:
+            frame["absent"] = absent
 
-    def _request(self, event: RequestEvent, frame: dict[str, Any]) -> None:
+    def _request(self, event: telemetry.RequestEvent, frame: dict[str, Any]) -> None:
         stream = event.stream
         tracked = self._registry.find(event.request_id, stream)
         if tracked is None:
@@ -266,7 +266,6 @@ class FrameBuilder:
             self.block_tabs.registered(tracked)
         elif kind == "first_token":
             kind = "first"
-            self._stats.first_token(tracked.stream.metrics.submitted_ns, event.time_ns)
         elif kind == "finished":
             self._registry.settle(tracked)
         about = about_request(tracked, self._registry, self._time, TOLD[kind])

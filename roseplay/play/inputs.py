@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import Depends, HTTPException, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SkipValidation
 
-from roseplay.formats.invalid import validated
+from roseplay.formats.invalid import unfit, validated
 from roseplay.formats.json_text import strict_json
+from roseplay.play.answer_settings import NAMES, Settings
 from roseplay.play.session import check_tab_id
 from roseplay.recording.schema import MAX_LANES
 
@@ -19,7 +20,7 @@ MAX_IDS = 10_000  # per call of /stop
 def _no_switch(value: Any) -> Any:
     """Refuse true and false, which Python takes for 1 and 0."""
     if value is True or value is False:
-        raise PydanticCustomError("number", "Input should be a number")
+        raise unfit("a number")
     return value
 
 
@@ -46,6 +47,21 @@ LaneNumbers = Annotated[
     list[LaneNumber], Field(min_length=1, max_length=MAX_LANES), BeforeValidator(_as_list), AfterValidator(_all_or_some)
 ]
 RequestIds = Annotated[list[Whole], Field(max_length=MAX_IDS), BeforeValidator(_as_list)]
+
+
+def with_settings(method: Any) -> Any:
+    """Give an endpoint, in place of its ``**settings``, an argument for each setting of answers that it does not name.
+
+    They are not checked here but where they are read, see ``answer_settings.read``.
+    """
+    signature, types = inspect.signature(method), get_type_hints(Settings)
+    named = [argument for argument in signature.parameters.values() if argument.kind is argument.POSITIONAL_OR_KEYWORD]
+    unchecked: Any = SkipValidation
+    more = {name: unchecked[types[name] | None] for name in NAMES if name not in signature.parameters}
+    added = [named[-1].replace(name=name, default=None, annotation=annotation) for name, annotation in more.items()]
+    method.__signature__ = signature.replace(parameters=[*named, *added])
+    method.__annotations__.update(more)
+    return method
 
 
 def body_of(kind: type[BaseModel]) -> Any:

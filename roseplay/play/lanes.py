@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,14 +18,15 @@ _RATE_TOKENS = 32  # a lane's tok/s is measured over this many tokens
 class Known:
     """What a tab already has of a lane.
 
-    This is the edition of its chat and, for the newest turn in it, the request, the number of characters and tokens,
-    and the stamp of the figures. It has all earlier turns completely.
+    This is the edition of its chat and, for the newest turn in it, the request, the number of characters, tokens and
+    late tokens, and the stamp of the figures. It has all earlier turns completely.
     """
 
     edition: int
     request_id: int
     chars: int
     tokens: int
+    late: int
     stamp: int
 
 
@@ -37,7 +38,7 @@ def parse_seen(have: str) -> dict[int, Known]:
     seen: dict[int, Known] = {}
     for part in have.split(",")[: 2 * MAX_LANES] if have else ():
         numbers = part.split(".")
-        if len(numbers) == 6 and all(number.isdecimal() and len(number) < 16 for number in numbers):
+        if len(numbers) == 7 and all(number.isdecimal() and len(number) < 16 for number in numbers):
             lane, *rest = map(int, numbers)
             seen[lane] = Known(*rest)
     return seen
@@ -63,7 +64,7 @@ class Lane:
         answer = last.answer if last else Answer("", (), (), {})
         request_id = last.request_id if last else 0
         stamp = zlib.crc32(repr(answer.figures).encode())
-        now = Known(edition, request_id, len(answer.text), len(answer.ends), stamp)
+        now = Known(edition, request_id, len(answer.text), len(answer.ends), len(answer.late), stamp)
         if seen == now:
             return None
         lacking = turns[-1:] if seen and seen.edition == edition else tuple(t for t in turns if lacks(seen, t))
@@ -71,7 +72,7 @@ class Lane:
         submitted_ns = tracked.stream.metrics.submitted_ns if tracked and not tracked.finished else None
         return {
             "lane": self.number,
-            "have": ".".join(map(str, (self.number, edition, request_id, now.chars, now.tokens, stamp))),
+            "have": ".".join(map(str, (self.number, *astuple(now)))),
             "order": None if seen and seen.edition == edition else [turn.request_id for turn in turns],
             "turns": [turn_update(turn, turn.answer if turn is not last else answer, seen, ms) for turn in lacking],
             "rid": last.request_id if last else None,
@@ -92,11 +93,12 @@ def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[in
 
     ``widths`` are the lengths of new tokens in UTF-16 units, as JavaScript counts them; ``times`` are when they were
     published, in hundredths of a millisecond since the previous token or, for the first token, since the page's zero.
+    ``late`` are new ones of ``Answer.late``, whose tokens the tab may have already.
     """
     had = seen if seen and seen.request_id == turn.request_id and seen.edition >= turn.born else None
     if had and (had.chars > len(answer.text) or had.tokens > len(answer.ends)):
         had = None
-    chars, tokens = (had.chars, had.tokens) if had else (0, 0)
+    chars, tokens, late = (had.chars, had.tokens, had.late) if had else (0, 0, 0)
     ends = [0, *answer.ends][tokens:]
     times = [round(100 * ms(time_ns)) for time_ns in answer.times_ns[max(0, tokens - 1) :]]
     times = times if tokens else [0, *times]
@@ -112,6 +114,7 @@ def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[in
         "tokens_from": tokens,
         "widths": [utf16(answer.text[start:end]) for start, end in pairwise(ends)],
         "times": [time - before for before, time in pairwise(times)],
+        "late": answer.late[late:],
         **{name: answer.figures.get(name) for name in ("state", "prompt", "cached", "error")},
     }
 

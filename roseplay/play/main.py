@@ -21,7 +21,7 @@ from roseplay.play.page_host import PageHost
 from roseplay.play.start_console import StartConsole
 from roseplay.serve.interrupts import Interrupts
 from roseplay.serve.listening import address_of, announce, answers, listen
-from roseplay.serve.main import warn_if_open
+from roseplay.serve.main import refuse, warn_if_open
 
 READY_PATHS = ("/health", "/")  # must answer before the page counts as ready
 LOOK_S = 0.2  # interval of checks whether another model is being loaded
@@ -50,7 +50,7 @@ def _main(options: Options, interrupts: Interrupts) -> int:
     try:
         listener = listen(options.server.host, options.server.port)
     except OSError as error:
-        return _refuse(str(error))
+        return refuse(str(error))
     warn_if_open(options.server)
     with listener:
         return _replay(listener, options, interrupts) if options.replay else _play(listener, options, interrupts)
@@ -59,12 +59,14 @@ def _main(options: Options, interrupts: Interrupts) -> int:
 def _play(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
     """Serve the page of an engine, even before that is live."""
     if options.record and Path(options.record).exists():  # checked before the model is loaded
-        return _refuse(f"{options.record!r} exists already: name a new file with --record, or remove it")
-    if options.chosen is not None and not options.addresses:
+        return refuse(f"{options.record!r} exists already: name a new file with --record, or remove it")
+    if options.chosen is not None and not options.elsewhere:
         print(f"roseplay: {options.chosen}", file=sys.stderr)
     if options.config.worker == "process":  # otherwise this process computes
         return_freed_memory()
-    host = host_engine(options, _command_to_try(options))
+    # What may work if these options fail: the embedded model, without settings.
+    program = "python app.py" if sys.argv[0].endswith("app.py") else "roseplay play"
+    host = host_engine(options, f"{program} --model {EMBEDDED}")
     console = StartConsole(host.status)
     with contextlib.closing(host):
         host.begin()
@@ -84,9 +86,8 @@ def _serve_from_the_start(
     host.page_is_made.set()
     address, ended = address_of(listener, options.server.host), threading.Event()
     # Otherwise this process's objects include the model.
-    lasting = bool(options.addresses) or options.config.worker == "process"
-    follow = threading.Thread(target=_follow, args=(host, console, server, address, ended, lasting), daemon=True)
-    follow.start()
+    lasting = options.elsewhere is not None or options.config.worker == "process"
+    threading.Thread(target=_follow, args=(host, console, server, address, ended, lasting), daemon=True).start()
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:
@@ -118,7 +119,7 @@ def _follow(
         _announce_live(host, address, server)
         _follow_changes(host, address, server, ended)
     elif host.status.failure is not None:
-        _refuse(host.status.failure.message)
+        refuse(host.status.failure.message)
         host.tell_pages(ended)
         server.should_exit = True
 
@@ -141,16 +142,10 @@ def _follow_changes(host: EngineHost, address: str, server: Any, ended: threadin
             pass
         console.stop()
         if status.failure is not None:
-            _refuse(f"{status.model} could not be loaded: {status.failure.message}")
+            refuse(f"{status.model} could not be loaded: {status.failure.message}")
         elif host.live:
             with contextlib.suppress(EngineError):  # it has already been replaced
                 _announce_live(host, address, server)
-
-
-def _command_to_try(options: Options) -> str:
-    """Returns a command that may work if these options fail: the embedded model, without settings."""
-    program = "python app.py" if sys.argv[0].endswith("app.py") else "roseplay play"
-    return f"{program} --model {EMBEDDED}"
 
 
 def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -> int:
@@ -161,18 +156,13 @@ def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -
     try:
         replay = ReplayServer(str(options.replay))
     except RecordingError as error:
-        return _refuse(str(error))
+        return refuse(str(error))
     with contextlib.suppress(KeyboardInterrupt):
         server, address = make_server(replay, options, interrupts), address_of(listener, options.server.host)
         said = f"is replaying {options.replay} at {address}"
         threading.Thread(target=announce, args=(address, READY_PATHS, said, server), daemon=True).start()
         server.run(sockets=[listener])
     return 0
-
-
-def _refuse(message: str) -> int:
-    print(f"roseplay: {message}", file=sys.stderr)
-    return 2
 
 
 def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any:
@@ -186,7 +176,7 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
     asked, drain = options.server, Drain()
     hosts = allowed_hosts(asked.host, asked.allow_host)
     picker = None
-    if isinstance(host, EngineHost) and not options.addresses:  # otherwise the model runs elsewhere, or is replayed
+    if isinstance(host, EngineHost) and not options.elsewhere:  # otherwise the model runs elsewhere, or is replayed
         from roseplay.play.model_picker import ModelPicker  # imports transformers, which a replay does not need
 
         picker = ModelPicker(host, trusted=options.is_private, models=options.models, asked=options.asked)
@@ -198,7 +188,7 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
         drain=drain,
         log_requests=asked.log_requests,
         traces=asked.traces(),
-        has_api=not options.addresses,
+        has_api=options.elsewhere is None,
         names=asked.served_model_name,
         origins=asked.allow_origin,
         view=options.view,
@@ -207,12 +197,12 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
     if host.replaying:
         return DrainingServer(config, drain, asked.grace_s, interrupts)
 
-    def stop_lab() -> None:
+    def stop_services() -> None:
         with contextlib.suppress(EngineError):  # the engine is still starting
-            host.playground.lab.close(timeout=0.0)
+            host.playground.close_services(timeout=0.0)
 
     def abort_all() -> None:
         with contextlib.suppress(EngineError):
             host.playground.stop()
 
-    return DrainingServer(config, drain, asked.grace_s, interrupts, begin=stop_lab, abort=abort_all)
+    return DrainingServer(config, drain, asked.grace_s, interrupts, begin=stop_services, abort=abort_all)

@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 
 import roseplay
-from roseplay.play.terms import ABOUT, KEYS, TERMS, WORDS
+from roseplay.play.tab import added_tabs
+from roseplay.play.terms import ABOUT, KEYS, WORDS
 from roseplay.play.web import assets
 
 # Characters with a meaning in JavaScript template strings or Handlebars, into which Gradio turns a component's HTML.
@@ -59,26 +60,14 @@ OWN = (
     '<p class="rp-file" hidden><b></b><span></span><button type="button" class="rp-play"></button></p>'
     '<p class="rp-refused" role="status"></p>'
 )
-# Beside the model's chip: slow motion, a simulated engine, and the lab.
+# Beside the model's chip: slow motion, and a simulated engine.
 CHIPS = (
     '<span class="rp-chip rp-slow-chip" hidden></span>'
     '<button type="button" class="rp-sim-mark" aria-haspopup="dialog" hidden></button>'
-    f'<span class="rp-chip rp-lab-chip" title="{TERMS["paused by the lab"]}" hidden>paused by the lab</span>'
 )
 FOOT = (
     '<span id="rp-step">step –</span><button type="button" aria-expanded="false" aria-haspopup="dialog">copy settings</button>'
     f"<span>v{roseplay.__version__}</span>"
-)
-HELP = (
-    '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>'
-    "What this page shows</h2>"
-    + "".join(f"<p>{sentence}</p>" for sentence in ABOUT)
-    + '<p><a href="ui/doctor" target="_blank">The doctor\'s page</a> says how this machine computes a step, and what slows it down.</p>'
-    '<h2>Words</h2><dl class="words">'
-    + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in WORDS.items())
-    + "</dl><h2>Keys</h2><dl>"
-    + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in KEYS)
-    + "</dl><button>Close</button></form></dialog>"
 )
 
 
@@ -91,6 +80,23 @@ def html(template: str, **settings: Any) -> gr.HTML:
     """Returns a piece of the page without Gradio's styles. ``js_on_load`` runs once it is on the page."""
     settings.setdefault("js_on_load", None)
     return gr.HTML(html_template=template, apply_default_css=False, padding=False, container=False, **settings)
+
+
+def help_dialog() -> str:
+    """Returns the help: what the page shows, words, and keys."""
+    about = (*ABOUT, *(sentence for tab in added_tabs() for sentence in tab.about))
+    keys = (*KEYS, *(row for tab in added_tabs() for row in tab.keys))
+    return (
+        '<dialog id="rp-help" aria-labelledby="rp-help-title"><form method="dialog"><h2 id="rp-help-title" tabindex="-1" autofocus>'
+        "What this page shows</h2>"
+        + "".join(f"<p>{sentence}</p>" for sentence in about)
+        + '<p><a href="ui/doctor" target="_blank">The doctor\'s page</a> says how this machine computes a step, and what slows it down.</p>'
+        '<h2>Words</h2><dl class="words">'
+        + "".join(f"<div><dt>{word}</dt><dd>{escape(meaning)}</dd></div>" for word, meaning in WORDS.items())
+        + "</dl><h2>Keys</h2><dl>"
+        + "".join(f"<div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>" for key, what in keys)
+        + "</dl><button>Close</button></form></dialog>"
+    )
 
 
 def kpi(label: str, name: str, *, spark: bool = False, bar: bool = False) -> str:

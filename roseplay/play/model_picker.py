@@ -17,8 +17,7 @@ from roseplay.formats.invalid import Object, validated
 from roseplay.formats.numbers import number_text, whole
 from roseplay.formats.text import shown
 from roseplay.models.catalog import ModelCatalog, check_download, given
-from roseplay.models.entry import ModelEntry
-from roseplay.models.simulated import check_simulated, simulated_models
+from roseplay.models.entry import ModelEntry, hardware_models
 from roseplay.play.engine_host import EngineHost, NotOfferedError
 from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
@@ -74,14 +73,15 @@ class ModelPicker:
         entries, complete = (given(self._models, self._catalog), True) if self._models else self._catalog.entries()
         (room, on_gpu), simulates = self._room(), self._host.config.run_as is not None
         listed = entries if simulates else self._with_current(entries)
-        simulated = simulated_models() if self._free else []
+        hardware = hardware_models() if self._free else None
+        simulated = hardware.models() if hardware is not None else []
         return {
             "state": self._host.state,
             "model": self._names()[self._host.model],
             "name": self._host.status.model,
             "back": self._host.goes_back_to,
             "failed": self._failed(),
-            "settings": self._settings() if self._trusted else None,
+            "settings": {name: getattr(self._host.config, name) for name in SETTINGS} if self._trusted else None,
             "free": self._free,
             "complete": complete,
             "free_bytes": room,
@@ -101,9 +101,8 @@ class ModelPicker:
         fits = None if entry.weight_bytes is None or room is None else too_large is None
         return {
             **dataclasses.asdict(entry),
-            "model": self._without_paths(entry.model),
-            "name": self._without_paths(entry.name),
-            "refused": self._without_paths(entry.refused or too_large or "") or None,
+            "model": self._names().get(entry.model, entry.model),
+            "refused": entry.refused or too_large,
             "fits": fits,
             "current": current and entry.model == self._host.model,
         }
@@ -127,16 +126,6 @@ class ModelPicker:
             name = PurePath(model).name if model.startswith(("/", ".", "~")) or os.path.exists(model) else model
             names[model] = f"{name} ({len(names) + 1})" if name in names.values() else name
         return names
-
-    def _without_paths(self, text: str) -> str:
-        names = self._names()
-        for model in sorted(names, key=len, reverse=True):  # one may begin like another
-            text = text.replace(model, names[model])
-        return text
-
-    def _settings(self) -> dict[str, Any]:
-        """Returns the settings of the engine that is running or starting."""
-        return {name: getattr(self._host.config, name) for name in SETTINGS}
 
     def _room(self) -> tuple[int | None, bool]:
         """Returns the bytes that would be free without the running engine, and whether on a GPU; None if none is running,
@@ -168,7 +157,8 @@ class ModelPicker:
         changes = validated(LoadOrder, body, "the body").model_dump(exclude_unset=True)
         model = self._named(changes.pop("model"))
         config = self._config(model, changes)
-        entry = self._checked(model) if config.run_as is None else check_simulated(model, config)
+        hardware = hardware_models() if config.run_as is not None else None
+        entry = hardware.check(model, config) if hardware is not None else self._checked(model)
         longest = config.max_model_len
         if longest is not None and entry.context is not None and longest > entry.context:
             raise ValueError(
@@ -192,12 +182,9 @@ class ModelPicker:
         return offered
 
     def _checked(self, model: str) -> ModelEntry:
-        try:
-            entry = self._catalog.find(model)
-        except (OSError, ValueError) as error:
-            raise ValueError(self._without_paths(str(error))) from None
+        entry = self._catalog.find(model)
         if why := entry.refused or _too_large(entry, *self._room()):
-            raise ValueError(self._without_paths(f"{entry.name} cannot be served: {why}"))
+            raise ValueError(f"{entry.name} cannot be served: {why}")
         return entry
 
     def _config(self, model: str, changes: Mapping[str, Any]) -> EngineConfig:

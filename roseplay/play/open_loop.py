@@ -107,10 +107,6 @@ class OpenLoop(ABC):
 
 
 def _waiting(requests: list[TrackedRequest]) -> int:
-    return sum(_waits(one) for one in requests)
-
-
-def _waits(request: TrackedRequest) -> bool:
-    """Whether a request may be waiting: another server does not report its start, so until its first token."""
-    metrics = request.stream.metrics
-    return metrics.scheduled_ns is None and metrics.first_token_ns is None and not request.finished
+    """Returns how many may be waiting: another server does not report a start, so until the first token."""
+    unfinished = (request.stream.metrics for request in requests if not request.finished)
+    return sum(metrics.scheduled_ns is None and metrics.first_token_ns is None for metrics in unfinished)

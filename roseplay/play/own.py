@@ -7,9 +7,9 @@ from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.formats.text import shown
-from roseplay.lab.own_traffic import MAX_NAME, OwnTraffic
 from roseplay.play.open_loop import OpenLoop, Send
 from roseplay.traffic.own import parse_traffic
+from roseplay.traffic.own_traffic import MAX_NAME, OwnTraffic
 
 
 def read_own(content: bytes, name: str) -> OwnTraffic:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import gradio as gr
 
 from roseplay.config import catalogue
 from roseplay.engine.records import COLUMNS
-from roseplay.play.controls import IDS, Controls, slider_stops
+from roseplay.play.answer_settings import NAMES, Settings
+from roseplay.play.controls import IDS, knob_sections, slider_stops
 from roseplay.play.demos.catalog import DEMOS
-from roseplay.play.lab_tab import LabTab
-from roseplay.play.markup import CHIPS, FOOT, HELP, KNOBS_BUTTON, LOGO, THEME_ICON, VIEW_BUTTON, html, kpi, panel
-from roseplay.play.page_events import add_events
+from roseplay.play.markup import CHIPS, FOOT, KNOBS_BUTTON, LOGO, THEME_ICON, VIEW_BUTTON, help_dialog, html, kpi, panel
 from roseplay.play.page_host import PageHost
-from roseplay.play.prompt_bar import PromptBar
-from roseplay.play.sampling import SamplingPanel
+from roseplay.play.sampling import sampling_panel
+from roseplay.play.session import DEFAULT_LANES
+from roseplay.play.steady import LEAST_RATE, MOST_RATE
 from roseplay.play.stops import RATE
-from roseplay.play.terms import CONTROLS, GLOSSARY, LAB
+from roseplay.play.tab import added_tabs
+from roseplay.play.terms import CONTROLS, GLOSSARY
 from roseplay.play.traces import traces
-from roseplay.play.traffic_section import TrafficSection
+from roseplay.play.traffic_section import traffic_section
 from roseplay.play.web import api, assets
+from roseplay.play.web.calls import EVENT
 from roseplay.recording.reader import demo_path
-from roseplay.recording.schema import READER
+from roseplay.recording.schema import MAX_LANES, READER
+from roseplay.settings import settings_of
 
 
 def page_head(host: PageHost, view: str | None = None) -> str:
@@ -34,11 +38,13 @@ def page_head(host: PageHost, view: str | None = None) -> str:
     view = view or ("full" if host.replaying else "")
     given = {
         "terms": CONTROLS,
-        "glossary": GLOSSARY,
-        "labTerms": LAB,
+        "glossary": GLOSSARY | {term: about for tab in added_tabs() for term, about in tab.glossary.items()},
+        "tabs": {tab.name: tab.given for tab in added_tabs()},
         "settings": catalogue(),
+        "sampling": {name: settings_of(Settings)[name].to_dict() for name in NAMES},
         "controls": IDS,
         "stops": {"steady-rate": RATE.values, **{IDS[knob]: stops.values for knob, stops in slider_stops().items()}},
+        "rates": [LEAST_RATE, MOST_RATE],
         "plotly": assets.plotly_address(),
         "recordingShape": READER,
         "columns": COLUMNS,
@@ -59,23 +65,21 @@ def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
             with gr.Tab("Live", id="live", elem_id="rp-live", elem_classes="rp-page"):
                 with gr.Column(elem_id="rp-rail", min_width=0):
                     html(KNOBS_BUTTON, elem_id="rp-knobs")
-                    controls = Controls(host)
-                    traffic = TrafficSection(host)
+                    knob_sections(host)
+                    traffic_section()
                     html(VIEW_BUTTON, elem_id="rp-view-row")
                     html(FOOT, elem_id="rp-foot", js_on_load=assets.mount("live/export.js"))
                 html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
                 _middle()
                 _right()
                 html("", elem_id="rp-demos", js_on_load=assets.mount("live/demolist.js"))
-            if not host.replaying:  # its experiments need an engine
-                with gr.Tab("Lab", id="lab", elem_id="rp-lab", elem_classes="rp-page"):
-                    LabTab().wire()
+            if not host.replaying:  # what they do needs an engine
+                for tab in added_tabs():
+                    with gr.Tab(tab.title, id=tab.name, elem_id=f"rp-{tab.name}", elem_classes="rp-page"):
+                        tab.build()
             with gr.Tab("Traces", id="traces", elem_id="rp-traces", elem_classes="rp-page"):
                 traces(host)
-        controls.wire(traffic.paced)
-        traffic.wire()
-        add_events(api.endpoints(host))
-        api.add_chat(host)
+        api.add_endpoints(host)
     return page
 
 
@@ -99,7 +103,7 @@ def _header(picks: bool) -> None:
         f'<button type="button" id="rp-theme" aria-label="Light or dark" title="Light or dark">{THEME_ICON}</button>'
         '<button type="button" id="rp-help-button" aria-label="Help" title="Help (?)">?</button>'
     )
-    html(tools + HELP, elem_id="rp-tools", js_on_load=assets.mount("keys.js"))
+    html(tools + help_dialog(), elem_id="rp-tools", js_on_load=assets.mount("keys.js"))
 
 
 def _middle() -> None:
@@ -110,9 +114,36 @@ def _middle() -> None:
             elem_id="rp-lanes",
             js_on_load=assets.mount("lanes/lanes.js", "restore"),
         )
-        PromptBar().wire(lanes)
-        SamplingPanel()
+        _prompt_bar(lanes)
+        sampling_panel()
         panel("steps", "Steps", "", "live/steps.js")
+
+
+def _prompt_bar(lanes: gr.HTML) -> None:
+    """Make the bar under the lanes: their number, those to ask, the prompt, and Send."""
+    numbers = [str(n) for n in range(1, MAX_LANES + 1)]
+    with gr.Row(elem_id="rp-say"):
+        settings: dict[str, Any] = {"show_label": False, "container": False, "filterable": False, "min_width": 0}
+        count = gr.Dropdown(
+            [(f"{n} lane{'s' * (n != '1')}", n) for n in numbers], value=str(DEFAULT_LANES), label="Lanes shown",
+            elem_id="lane-count", elem_classes="rp-drop", interactive=True, **settings,
+        )  # fmt: skip
+        to = gr.Dropdown(
+            [("all lanes", "0"), *((f"lane {n}", n) for n in numbers)], value="0", label="Send to", elem_id="to",
+            elem_classes="rp-drop", interactive=True, **settings,
+        )  # fmt: skip
+        prompt = gr.Textbox(
+            placeholder="Ask all four lanes…", label="Prompt", show_label=False, container=False, lines=1, max_lines=1,
+            min_width=0, elem_id="prompt", interactive=True,
+        )  # fmt: skip
+        sampling = gr.Button("Sampling", min_width=0, elem_id="sampling")
+        send = gr.Button("Send", variant="primary", min_width=0, elem_id="send")
+    gr.on([prompt.submit, send.click], None, None, None, js=assets.call("lanes/lanes.js", "onSend"), **EVENT)
+    count.input(None, [count, to], to, js=assets.call("lanes/lanes.js", "showLanes"), **EVENT)
+    to.input(None, to, None, js=assets.call("lanes/lanes.js", "sendTo"), **EVENT)
+    sampling.click(None, None, None, js=assets.call("lanes/sampling.js", "toggle"), **EVENT)
+    # A reloaded page has its initial state, but the tab remembers how many lanes it showed.
+    lanes.restore(None, None, count, js=assets.call("lanes/lanes.js", "lanesShown"), **EVENT)
 
 
 def _right() -> None:
@@ -124,4 +155,4 @@ def _right() -> None:
         panel("ttft", "TTFT", "", "live/ttft.js")
         panel("kvtime", "KV over time", "", "live/kvtime.js")
         panel("replicas", "Replicas", "", "live/replicas.js")
-        panel("absent", "Not reported", "by this server", "live/absent.js")
+        panel("absent", "Server", "all its clients, and what it does not report", "live/absent.js")

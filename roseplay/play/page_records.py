@@ -1,15 +1,14 @@
-"""What the page gets of steps and requests, in times of its own clock."""
+"""What the page gets of requests, in times of its own clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from roseplay.clock import Clock
-from roseplay.engine.records import FACTS, FIGURES, RequestRecord, StepRecord, StepRow, names_of
+from roseplay.engine.records import FACTS, RequestRecord, names_of
 from roseplay.play.prompt_cache import miss_of
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
-from roseplay.recording.step_limit import limit_of
+from roseplay.recording.rows import PageTime
 from roseplay.traffic.metrics import ms, percentile
 
 # What is told of a request with its events: figures that steps and tokens do not tell. Another server reports some only
@@ -23,40 +22,6 @@ TOLD = {
 }  # fmt: skip
 _NAMES = names_of(RequestRecord)
 _UNKNOWN = RequestRecord()
-
-
-class PageTime:
-    """Converts times of the engine's clock to milliseconds since the page's server started."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.zero_ns = clock.now_ns()
-
-    def ms(self, time_ns: int) -> float:
-        return round((time_ns - self.zero_ns) / 1e6, 2)
-
-    def now_ns(self) -> int:
-        return self._clock.now_ns()
-
-    def now(self) -> float:
-        return self.ms(self._clock.now_ns())
-
-
-def step_row(record: StepRecord, page_time: PageTime, max_waiting: int) -> StepRow:
-    """Returns a step as the page has it.
-
-    Args:
-        max_waiting: the length of the engine's queue.
-    """
-    return StepRow(
-        **{name: getattr(record, name) for name in FIGURES},
-        t0=page_time.ms(record.start_ns),
-        t1=page_time.ms(record.end_ns),
-        device_ms=round(record.device_ns / 1e6, 2),
-        host_ms=round(record.host_ns / 1e6, 2),
-        block_copies=len(record.copied),
-        limit=limit_of(record, max_waiting),
-    )
 
 
 def about_request(

@@ -8,29 +8,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import COLUMNS
 from roseplay.engine.ticker import Ticker
 from roseplay.formats.json_text import encode
-from roseplay.lab.lab import Lab
 from roseplay.play.blocks import INSPECT_S, describe_block
 from roseplay.play.bursts import default_traffic
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.player import DemoContext, DemoPlayer
 from roseplay.play.demos.script import Demo
 from roseplay.play.frames import KEEP_S, FrameBuilder, FrameRing
-from roseplay.play.page_records import PageTime, about_request
+from roseplay.play.page_records import about_request
 from roseplay.play.prompt_cache import describe_prompt
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.caption import caption
-from roseplay.play.story.story import Story
+from roseplay.play.story.story import KEEP_MS, Story
+from roseplay.play.tab import TabService, added_tabs
 from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.recorder import Recorder
-from roseplay.remote.address import ServerAddress
+from roseplay.recording.rows import PageTime
+from roseplay.recording.run import Run
 from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import environment
 from roseplay.traffic.measured_speed import MeasuredSpeed
@@ -47,11 +48,11 @@ class Playground:
         tabs: for tests, with a clock of their own.
         record: a new file for the run. Raises ``OSError`` if it cannot be created.
         keep: how much of the run is kept in memory: ``keep_bytes`` or ``keep_s`` of ``Recorder``.
-        servers: those with which the lab may compare the engine, if that is itself a server.
-        after: the playground of the previous engine, which has ended; its tabs and the lab's results are kept.
+        after: the playground of the previous engine, which has ended; visitors' tabs are kept, and results of services.
 
     Attributes:
         notice: a line that every page shows until it is dismissed.
+        services: those of the tabs that extensions add, by name.
     """
 
     replaying: str | None = None  # see ``PageHost``
@@ -63,7 +64,6 @@ class Playground:
         tabs: Tabs | None = None,
         record: str | None = None,
         keep: Mapping[str, Any] | None = None,
-        servers: Sequence[ServerAddress] = (),
         after: Playground | None = None,
     ) -> None:
         self.engine = engine
@@ -71,18 +71,22 @@ class Playground:
         self.notice: str | None = None
         self.tabs: Tabs = tabs if tabs is not None else after.tabs if after is not None else Tabs()
         self._speed = MeasuredSpeed(engine.info, engine.knobs.slow_motion)
-        store = None if after is None else after.lab.store
-        self.lab: Lab = Lab(engine, servers=servers, store=store, speed=lambda: self._speed.speed)
+        before = {} if after is None else after.services
+        self.services: dict[str, TabService] = {
+            tab.name: tab.make(engine, lambda: self._speed.speed, before.get(tab.name)) for tab in added_tabs()
+        }
         self.submissions = Submissions()
         self.requests = Requests(engine)
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
-        self._story = Story(self.knobs())
         absent = engine.capabilities.reasons
+        self._run = Run(self.knobs(), {"absent": dict(absent)}, keep_ms=KEEP_MS)
+        self._story = Story(self._run)
         about = self.requests.registry, self._about, self.knobs()
         self._recorder = Recorder(*about, absent=absent, file=record, **(keep or {}))
         self._builder = FrameBuilder(
             *(self.requests.registry, self._time, self._ring),
+            run=self._run,
             story=self._story,
             max_waiting=engine.config.max_waiting,
             remote=engine.info.server is not None,
@@ -115,7 +119,7 @@ class Playground:
         self._ticker.start()
 
     def close(self) -> None:
-        """Stop the lab, all traffic and making frames. The engine stays open."""
+        """Stop the services, all traffic and making frames. The engine stays open."""
         self._stop_all()
         self._recorder.close()
 
@@ -133,7 +137,7 @@ class Playground:
 
     def _stop_all(self) -> bool:
         """Stop everything that this has started; returns whether no frame is being made any more."""
-        self.lab.close()
+        self.close_services()
         self.demos.stop()
         self._stop_traffic()
         return self._ticker.close()
@@ -160,18 +164,24 @@ class Playground:
             return int(self.engine.abort_all())  # including requests that are not registered
         return sum(self.requests.abort(request_id) for request_id in doomed)
 
+    def close_services(self, timeout: float = 10.0) -> None:
+        """Stop the services of tabs for good, and wait for each up to ``timeout`` seconds."""
+        for service in self.services.values():
+            service.close(timeout)
+
     def start_demo(self, name: str, tab_id: str) -> Demo:
         """Begin a demo in a tab. Anything sent from that tab, and any change of a knob, ends it.
 
         Raises:
-            ValueError: there is no such demo or no tab; a demo or the lab is running; or this is another server, whose
+            ValueError: there is no such demo or no tab; a demo or a tab's service is running; or this is another server, whose
                 knobs cannot be changed or whose cache cannot be cleared.
         """
         reasons = self.engine.capabilities.reasons
         if why := reasons.get("knobs") or reasons.get("clear_cache"):
             raise ValueError(f"a demo changes settings and clears the cache, which is not possible here: {why}")
-        if self.lab.running:
-            raise ValueError("the lab is measuring: wait for it, or stop it")
+        for tab in added_tabs():
+            if self.services[tab.name].running:
+                raise ValueError(tab.busy)
         return self.demos.start(name, tab_id)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,8 +246,9 @@ class Playground:
             head["snapshot"] = self._snapshot(now)
         head["now"] = self._time.now()
         head["alive"] = self.engine.alive
-        head["health"] = self.engine.overdue or self.engine.client_delay
-        head["lab"] = self.lab.running
+        overdue = self.engine.overdue
+        head |= {"health": overdue or self.engine.client_delay, "overdue": overdue is not None}
+        head |= {name: service.running for name, service in self.services.items()}
         head["demo"] = self.demos.status(tab_id)
         head["notice"] = self.notice
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
@@ -259,9 +270,9 @@ class Playground:
             "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
             "story": self._story.latest,
             "demo": self.demos.latest,
-            "absent": self._builder.absent,
+            "absent": self._run.absent,
             "pace": {**default_traffic(self._speed.speed), "demos": self.demos.offers()},
-            **({"load": self._builder.load} if self._builder.load else {}),
+            **({"load": self._run.load} if self._run.load else {}),
         }
 
     # -- internals
@@ -276,7 +287,7 @@ class Playground:
             self.engine.abort(tracked.request_id)
         events = self._events.read()
         self._speed.take(events)
-        if self.lab.running:
+        if any(service.running for service in self.services.values()):
             self.demos.interrupt()
         made = self._builder.tick(events, self.traffic.newest_burst, self.demos.take_news())
         if made:

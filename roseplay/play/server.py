@@ -23,17 +23,16 @@ from fastapi.responses import JSONResponse
 from roseplay.engine.errors import EngineError
 from roseplay.formats.invalid import fault_text
 from roseplay.formats.text import one_line
-from roseplay.lab.results import MAX_BYTES
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
 from roseplay.play.page import build_page, page_head
 from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
-from roseplay.play.web import assets
+from roseplay.play.tab import added_tabs
+from roseplay.play.web import api, assets
+from roseplay.play.web.endpoints import call_router
 from roseplay.play.web.engine_routes import engine_router, model_router
 from roseplay.play.web.gradio_gate import GradioGate
-from roseplay.play.web.gradio_styles import joined_styles
-from roseplay.play.web.lab_routes import lab_router
 from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.play.web.sampling_routes import sampling_router
 from roseplay.play.web.start_gate import StartGate, start_reply
@@ -119,10 +118,12 @@ def create_app(
     app.include_router(assets.router)
     app.include_router(health_router(host, drain))
     app.include_router(engine_router(host))
+    app.include_router(call_router(api.endpoints(host)))
     app.include_router(sampling_router(host))
     app.include_router(traffic_router(host))
-    if not host.replaying:
-        app.include_router(lab_router(host))
+    if not host.replaying:  # their services need an engine
+        for tab in added_tabs():
+            app.include_router(tab.router(host))
     if picker is not None:
         app.include_router(model_router(picker))
     if monitor is not None:
@@ -132,7 +133,7 @@ def create_app(
         app,
         page,
         path="/",
-        head=page_head(host, view) + joined_styles(sorted({block.get_block_name() for block in page.blocks.values()})),
+        head=page_head(host, view),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
         favicon_path=str(assets.STATIC / "icon.svg"),
         footer_links=[],
@@ -142,11 +143,12 @@ def create_app(
 
 
 def _max_body(host: PageHost, path: str) -> int:
-    """Returns the most bytes of a body: a prompt in fully escaped JSON, a result of the lab, or a traffic file."""
+    """Returns the most bytes of a body: a prompt in fully escaped JSON, what a tab takes, or a traffic file."""
     if path in (f"{TRAFFIC}/check", f"{TRAFFIC}/play"):
         return own.MAX_BYTES
-    if path in ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run"):
-        return MAX_BYTES
+    for tab in added_tabs():
+        if path.startswith(f"/ui/{tab.name}/"):
+            return tab.max_body
     try:
         longest = host.engine.info.max_model_len
     except EngineError:  # the engine ended after the request was admitted

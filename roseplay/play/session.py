@@ -1,4 +1,4 @@
-"""Tabs: which requests belong to each, and how long it is kept.
+"""Tabs of browsers (``tab.py`` has those of the page): which requests belong to each, and how long it is kept.
 
 A request belongs to the engine, not to a page event: closing or reloading a page loses nothing. Each tab holds a lease
 that any poll renews; when it expires, the tab's requests are aborted and the tab is forgotten.

@@ -97,6 +97,7 @@ class StartStatus:
         self.model, self.told = model, told
         self.failure: Failure | None = None
         self.note = ""
+        self._awaited = ""
         self._clock = clock
         self._lock = threading.Lock()
         self._stages = {name: Stage(name) for name in STAGES}
@@ -112,6 +113,11 @@ class StartStatus:
                 stage.began = self._clock()
                 self._now = stage
             stage.progress = progress
+
+    def wait_for(self, line: str) -> None:
+        """Note what a start without stages waits for."""
+        with self._lock:
+            self._awaited = line
 
     def end(self) -> None:
         """End the start: the engine is live."""
@@ -143,7 +149,11 @@ class StartStatus:
             return f"{self.model} could not be started.", self.failure.message if self.told else _UNTOLD
         stage = self._now
         if stage is None:
-            return f"{self.model} is loading.", ""
+            return (
+                (f"{self.model} is loading.", "")
+                if not self._awaited
+                else (f"Waiting for {self.model}.", self._awaited)
+            )
         left_s = stage.left_s(self._clock())
         more = f" About {max(1, round(left_s))} s left for this." if left_s is not None and stage.ended is None else ""
         return f"{self.model} is loading.", f"{stage.title}, {stage.words}.{more}"

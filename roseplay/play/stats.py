@@ -2,92 +2,68 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
 from typing import Any
 
-from roseplay.engine.records import StepRecord
-from roseplay.engine.simulated import waits_grow
-from roseplay.engine.telemetry import Load, TokenEvent
 from roseplay.recording.request_registry import PrefillTotals
+from roseplay.recording.run import Run
+from roseplay.traffic.waits import waits_grow
 
-RATE_NS = 2_000_000_000
-CAPACITY = 1 << 16
-FIRST_TOKENS_NS = 20_000_000_000  # the time by which it is judged whether the engine is saturated
-_ARRIVED_NS = 5_000_000_000  # requests that arrived within less are one burst
+RATE_MS = 2000.0
+FIRST_TOKENS_MS = 20_000.0  # the time by which it is judged whether the engine is saturated
+_ARRIVED_MS = 5000.0  # requests that arrived within less are one burst
 
 
-class Stats:
-    """Tokens per second over the last two seconds, and counts as of the newest step or another server's last report.
+def header_figures(run: Run, unfinished: int, totals: PrefillTotals, *, remote: bool = False) -> dict[str, Any]:
+    """Returns the ``stats`` of a frame, as of ``run.t``: the rate of tokens over the last two seconds, counts after the
+    newest step or in another server's last report, and ``totals`` as ``in_all``. What such a server reports is of all its
+    clients.
 
     Args:
-        remote: whether another server computes, so that there are no step records.
+        unfinished: number of requests, since an idle engine makes no steps that could show it.
+        remote: whether another server computes, which may not report steps.
     """
+    step, known = run.steps[-1] if run.steps else None, totals.saved + totals.computed
+    blocks = {f"kv_{state}": getattr(step, f"blocks_{state}", None) for state in ("free", "cached", "active", "shared")}
+    running, waiting = _running_and_waiting(run, unfinished, remote)
+    served = run.served_per_s(RATE_MS) if remote else None
+    return {
+        "tok_s": run.tokens_per_s(RATE_MS) if served is None else served,
+        "running": running,
+        "waiting": waiting,
+        "kv_total": sum(blocks.values()) if step else None,
+        **blocks,
+        "kv_used": run.load["kv_usage"] if run.load else None,
+        "saved_tokens": totals.saved,
+        "saved_pct": round(100 * totals.saved / known, 1) if known else None,
+        "in_all": totals.figures(),
+        "step": step.step_id if step else None,
+        "saturated": bool(waiting) and _waits_grow(run),
+    }
 
-    def __init__(self, *, remote: bool = False) -> None:
-        self._remote = remote
-        self._first: deque[tuple[int, int]] = deque(maxlen=CAPACITY)
-        self._tokens: deque[tuple[int, int]] = deque(maxlen=CAPACITY)  # (time in ns, number of tokens)
-        self._record: StepRecord | None = None
-        self._load: Load | None = None
-        self._running = 0
-        self._waiting: int | None = 0
 
-    def tokens(self, tokens: Sequence[TokenEvent]) -> None:
-        """Count the tokens of a step."""
-        self._tokens.extend(Counter(token.time_ns for token in tokens).items())
+def _running_and_waiting(run: Run, unfinished: int, remote: bool) -> tuple[int, int | None]:
+    """Returns the number of running and of waiting requests.
 
-    def first_token(self, submitted_ns: int | None, time_ns: int) -> None:
-        """Record a request's first token."""
-        if submitted_ns is not None:
-            self._first.append((time_ns, submitted_ns))
+    Another server may have other clients, so the numbers that it reports take precedence. If it reports none, it is
+    unknown how many of our requests wait.
+    """
+    if remote and run.steps and "steps" not in run.absent:
+        return run.steps[-1].running, run.steps[-1].waiting
+    if run.load and run.load["running"] is not None and run.load["waiting"] is not None:
+        return run.load["running"], run.load["waiting"]
+    if remote:
+        return unfinished, None
+    running = min(run.steps[-1].running if run.steps else 0, unfinished)
+    return running, unfinished - running
 
-    def step(self, record: StepRecord) -> None:
-        self._record = record
 
-    def load(self, load: Load) -> None:
-        self._load = load
-
-    def live(self, unfinished: int) -> None:
-        """Set the number of unfinished requests, since an idle engine makes no step records that could show it.
-
-        Another server may have other clients, so the numbers that it reports take precedence. If it reports none, it is
-        unknown how many of our requests wait.
-        """
-        load = self._load
-        if load is not None and load.running is not None and load.waiting is not None:
-            self._running, self._waiting = load.running, load.waiting
-        elif self._remote:
-            self._running, self._waiting = unfinished, None
-        else:
-            self._running = min(self._record.running if self._record else 0, unfinished)
-            self._waiting = unfinished - self._running
-
-    def figures(self, now_ns: int, totals: PrefillTotals) -> dict[str, Any]:
-        """Returns the ``stats`` of a frame; ``in_all`` are ``totals``."""
-        while self._tokens and self._tokens[0][0] <= now_ns - RATE_NS:
-            self._tokens.popleft()
-        record, known = self._record, totals.saved + totals.computed
-        blocks = {f"kv_{of}": getattr(record, f"blocks_{of}", None) for of in ("free", "cached", "active", "shared")}
-        return {
-            "tok_s": round(sum(count for _, count in self._tokens) * 1e9 / RATE_NS),
-            "running": self._running,
-            "waiting": self._waiting,
-            "kv_total": sum(blocks.values()) if record else None,
-            **blocks,
-            "kv_used": self._load.kv_usage if self._load else None,
-            "saved_tokens": totals.saved,
-            "saved_pct": round(100 * totals.saved / known, 1) if known else None,
-            "in_all": totals.figures(),
-            "step": record.step_id if record else None,
-            "saturated": self._is_saturated(now_ns),
-        }
-
-    def _is_saturated(self, now_ns: int) -> bool:
-        """Whether requests wait and, of those with a first token lately, later arrivals waited clearly longer for it."""
-        while self._first and self._first[0][0] <= now_ns - FIRST_TOKENS_NS:
-            self._first.popleft()
-        arrived = sorted((submitted_ns, (time_ns - submitted_ns) / 1e9) for time_ns, submitted_ns in self._first)
-        if not self._waiting or not arrived or arrived[-1][0] - arrived[0][0] < _ARRIVED_NS:
-            return False
-        return waits_grow([ttft_s for _, ttft_s in arrived])
+def _waits_grow(run: Run) -> bool:
+    """Whether, of the requests with a first token lately, later arrivals waited clearly longer for it."""
+    arrived = sorted(
+        (it.submitted, (it.first - it.submitted) / 1000)
+        for it in run.requests.values()
+        if it.submitted is not None and it.first is not None and it.first > run.t - FIRST_TOKENS_MS
+    )
+    if not arrived or arrived[-1][0] - arrived[0][0] < _ARRIVED_MS:
+        return False
+    return waits_grow([ttft_s for _, ttft_s in arrived])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.play.answer_settings import Settings
 from roseplay.settings import settings_of
 from roseplay.traffic.run_figures import DEFINITIONS
 
@@ -19,7 +19,8 @@ TERMS = {
     "prefix hit rate": "The share of the prompt tokens looked up in the server's prefix cache that were found there, for all of its clients and over the time that the charts show.",
     "Requests over time": "One row per request: dotted until its first token arrived, then a line while its tokens arrived. If the server reports how long a request waited, its prefill is a dark box.",
     "Replicas": "The engines behind the server's address, as its metrics distinguish them: how many requests each runs, how full its KV cache is, and what share of its prompt tokens it found cached.",
-    "Not reported": "What the page cannot show because this server does not report it.",
+    "Server": "What the metrics of this server say of all its clients, and what the page cannot show because it does not "
+    "report it.",
     "Scheduler": "Decides which tokens of which requests each step computes. A change takes effect in the next step.",
     "Optimisations": "Each can be switched off while the engine runs, to see what it does.",
     "Traffic": "Requests sent in addition to those of the lanes: bursts, steady traffic, and requests from a file.",
@@ -41,22 +42,6 @@ TERMS = {
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, cached for later requests, free. Below, for a model with recurrent layers: how many state slots requests hold, and how many states are kept.",
     "Steps": "One row per request: when it waited, when its prompt was computed, when it decoded. The requests view is a table of their results.",
     "KV blocks": "Every block of the KV cache, in the colour of the request that holds it. A shared block is inverted and shows how many requests hold it. Below, for a model with recurrent layers: a state slot for each running request, and the states that the prefix cache keeps.",
-    "paused by the lab": "The Lab is measuring and needs the machine to itself. Requests sent here continue when it is done.",
-    "Scenario": "Traffic that shows what one setting does. Its seed determines the prompts and when they arrive, which is the same for A and B.",
-    "Inter-token latency, tail": "The share of the pauses between two tokens that are at most this long. Both axes are logarithmic, so that the longest 0.1 % have as much room as the middle. A thin line is one repeat, the thick line all of them.",
-    "Time to first token, A and B": "From submitting a request to its first token, as the share of requests whose first token came within a given time.",
-    "Tokens per step, A over B": "What each step of one run computed, A above B on the same clock. The width of a bar is the duration of its step; dark bars include prompt tokens.",
-    "Settings": "What A and B run with. Rows that differ come first. Every cell can be edited. Each run starts a new engine, so engine settings can differ too.",
-    "Result": "Medians over the repeats. Point at a value to see the range of the repeats.",
-    "Goodput": "Requests within both limits: the first token within that of TTFT, and 99 % of the pauses between the request's tokens within that of ITL.",
-    "Time to first token, p95": "The time to first token that 95 % of the requests stay below: the median over the repeats, with a thin line for their range. The dotted line is the limit.",
-    "Inter-token latency, p99": "The ITL that 99 % of all pauses between two tokens stay below: the median over the repeats, with a thin line for their range. The dotted line is the limit.",
-    "Goodput, by value": "Requests per second within both limits, at each value. The outline is all requests that were answered.",
-    "Where the answer can still be": "The values that are left after each try. Each try rules out the values on one side of it.",
-    "Measured": "Each value that was measured, in A and in B if a sweep has both: medians and ranges over the repeats.",
-    "Settings, as the engine runs now": "A search runs with the settings that the engine has now, except for the one that it varies.",
-    "So far": "Sweeps or searches that this browser keeps. Open one to show it; the previous one stays as a dashed line.",
-    "What to look for": "Before a run: where to look. After it: what the run showed. The second sentence names the price.",
 }
 
 
@@ -136,7 +121,7 @@ ABOUT = (
     "Inter-token latency has a dot for each token: how long its reader waited for it. Click one to see why.",
     "Steps and Tokens per step show what each step computed, KV blocks the memory that each request holds.",
     "The settings on the left act on the next step; a vertical line in every chart marks each change.",
-    "The Lab measures two settings with the same traffic, and Traces saves what happened.",
+    "Traces saves what happened.",
 )
 
 # What the field calls things; README.md has the same table.
@@ -169,7 +154,7 @@ def _explained(kind: type) -> dict[str, str]:
 
 # For Gradio's own controls without a popover, by element id.
 CONTROLS = {
-    **_explained(SamplingParams),
+    **_explained(Settings),
     "burst": "Send a burst (key b).",
     "stop": "Stop this tab's lanes and traffic (key .).",
     "to": "Which lanes the prompt goes to.",
@@ -178,42 +163,13 @@ CONTROLS = {
     "sampling": "How answers are sampled: system prompt, temperature and the like, for all lanes or for one.",
     "sampling-lane": "Which lanes the settings below apply to. A lane's own settings take precedence over those of all lanes.",
     "sampling-reset": "Reset this lane to the settings of all lanes, or all lanes to their initial settings.",
-    "sampling-system": "System prompt: instructions to the model before the conversation. They count as prompt tokens.",
-}
-
-# For the Lab: its settings by name, its controls by element id, its figures by name.
-LAB = {
-    **{name: f"{name}: {it.explanation}" for kind in (EngineConfig, Knobs) for name, it in settings_of(kind).items()},
-    "slow_motion": "slow_motion: refused here, since it would stretch the times that are measured.",
-    "lab-seed": "Determines the prompts and when they arrive. The same seed sends the same requests again.",
-    "lab-repeats": "How often each arm runs. A and B take turns, so that a machine that slows down affects both. On simulated hardware, repeats would be equal: each runs once.",
-    "lab-length": "How many times the scenario's requests are sent: a longer run has steadier percentiles.",
-    "lab-max-spread": "After the repeats above, repeat until the spread of the scenario's main figure (the range in which its true median lies) is at most this percentage of the median, up to 20 repeats. Empty: no further repeats.",
-    "lab-sweep-to": "The last rate. Empty: the rate doubles until the limits of TTFT and ITL are exceeded.",
-    "lab-sweep-arms": "The settings besides the one that the sweep varies: those of the running engine, or those of A and of B, which Compare shows. A and B are then both measured at each value, and the result says where they cross.",
-    "lab-num_requests": "Requests that the scenario sends.",
-    "lab-rate_per_s": "Requests that arrive per second, on average.",
-    "lab-max_new_tokens": "Tokens of each answer.",
-    "regret": "Whether another of the values tried may be better, within the spread of the repeats or, on simulated hardware, the error of the simulation. A prefill budget is judged by TTFT p95, a batch by throughput.",
-    "lab-run": "Measure A and B in turn, or one value after the other, each time with an empty cache (key r).",
-    "lab-stop": "Stop the run. Repeats that both arms have completed and values that have been measured are kept (key .).",
-    "lab-results": "Results that this browser keeps, and files of results.",
-    "lab-ttft-limit": "The limit of TTFT, the time until a request's first token; in a sweep also of a value's TTFT p95.",
-    "lab-itl-limit": "The limit of ITL, within which 99 % of the pauses between a request's tokens must be; in a sweep also of a value's ITL p99.",
-    "lab-report": "This result as one page that can be sent and opened anywhere.",
-    "lab-export": "This result as a JSON file; Results opens it again.",
-    "lab-link": "An address that opens this result, as long as this server runs.",
-    **DEFINITIONS,
-    "itl": f"{DEFINITIONS['itl']} All pauses of a run count together.",
-    "same_tokens": "Whether A and B generated exactly the same tokens. Where two tokens are almost equally likely, rounding may decide between them.",
 }
 
 KEYS = (
     ("Enter", "send the prompt"),
     ("b", "burst"),
     ("d", "Show me: play the first demo; n or → continues it, Esc ends it"),
-    ("r", "in the Lab: run A and B"),
-    (".", "stop all of this tab's requests; in the Lab: stop the run"),
+    (".", "stop all of this tab's requests"),
     ("1 – 8", "go to a lane"),
     (
         "← ↑ → ↓",

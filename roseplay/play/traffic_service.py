@@ -8,7 +8,6 @@ from typing import Any
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
 from roseplay.formats.text import shown
-from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
 from roseplay.play.open_loop import OpenLoop
@@ -20,6 +19,7 @@ from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.arrivals import Spacing
 from roseplay.traffic.lengths import prompt_length
 from roseplay.traffic.own import OwnRequest, check_room, random_prompt
+from roseplay.traffic.own_traffic import OwnTraffic
 from roseplay.traffic.prompts import KINDS, Prompt, PromptMix
 
 LOOPS = ("steady", "file")  # kinds of traffic that go on for a while: steady, and the requests of a file
@@ -71,8 +71,7 @@ class TrafficService:
         tab = self._tabs.open(tab_id) if tab_id else None
         if tab:
             tab.end_demo()
-        info = self._engine.info
-        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, info.block_size)
+        burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, self._engine.info.block_size)
         for prompt in burst_prompts(self._engine, key, size, seed, mix):
             try:
                 tracked = self._requests.submit(
@@ -122,8 +121,7 @@ class TrafficService:
             seed=running.plan.seed if running else self._seed(seed),
         )
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True, tenant=tenant, priority=priority)
-        info = self._engine.info
-        info.check_fits(1, max_new_tokens)
+        self._engine.info.check_fits(1, max_new_tokens)
         tab.end_demo()
         source = traffic_source(self._engine, plan.kind, plan.seed)
 

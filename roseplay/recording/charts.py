@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roseplay.formats.numbers import slowed_text
 from roseplay.formats.report_page import COLOURS, MONO
 from roseplay.formats.report_page import figure as new_figure
-from roseplay.recording.run import Run
+from roseplay.recording.recorded_run import RecordedRun
 from roseplay.traffic.metrics import percentile
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _FAR_OFF = 20  # ratio of the worst gap to the median above which the axis is lo
 _DASHES = {50: "solid", 95: "4px,3px", 99: "1.5px,2.5px"}  # by percentile
 
 
-def itl(run: Run) -> go.Figure:
+def itl(run: RecordedRun) -> go.Figure:
     """Returns inter-token latency: a point for each token, coloured by kind of request, and percentiles as lines."""
     figure = new_figure("seconds", "ms")
     gaps = run.gaps()
@@ -54,14 +54,14 @@ def itl(run: Run) -> go.Figure:
     return _knobs(figure, run)
 
 
-def ttft(run: Run) -> go.Figure:
+def ttft(run: RecordedRun) -> go.Figure:
     """Returns the share of requests with a first token by a time: a curve for each burst, and one for the rest."""
     figure = new_figure("ms", "% of requests")
     groups: dict[str, list[float]] = {}
     for request in run.requests.values():
         if request.ttft is not None:
             name = "lanes and programs" if request.burst is None else f"burst {request.burst}"
-            name += slowed_text(run.factors(request.submitted, request.first))
+            name += slowed_text(run.factors_between(request.submitted, request.first))
             groups.setdefault(name, []).append(request.ttft)
     for number, (name, values) in enumerate(sorted(groups.items(), key=lambda item: (item[0][:5] != "burst", item[0]))):
         values.sort()
@@ -73,7 +73,7 @@ def ttft(run: Run) -> go.Figure:
     return figure
 
 
-def step_tokens(run: Run) -> go.Figure:
+def step_tokens(run: RecordedRun) -> go.Figure:
     """Returns the tokens that each step computed; a bar's width is its step's duration."""
     figure = new_figure("seconds", "tokens")
     widths = [max(0.0005, (step.t1 - step.t0) / 1000) for step in run.steps]
@@ -95,7 +95,7 @@ def step_tokens(run: Run) -> go.Figure:
     return _knobs(figure, run)
 
 
-def kv_blocks(run: Run) -> go.Figure:
+def kv_blocks(run: RecordedRun) -> go.Figure:
     """Returns the block pool over time: shared, active, cached, free; a diamond marks a preemption."""
     figure = new_figure("seconds", "blocks")
     colours = {"active": COLOURS["ink3"], **COLOURS}
@@ -109,19 +109,18 @@ def kv_blocks(run: Run) -> go.Figure:
     full = [step for step in run.steps if step.preempted]
     if full:
         total = run.recording.info.num_blocks - 1
-        marker = {
-            "symbol": "diamond",
-            "size": 9,
-            "color": COLOURS["surface"],
-            "line": {"color": COLOURS["ink"], "width": 1},
-        }
+        marker = _marker("diamond", 9, "surface", "ink")
         x = [_seconds(run, step.t0) for step in full]
         figure.add_scatter(x=x, y=[total * 0.97] * len(full), name="preempted", mode="markers", marker=marker)
     return _knobs(figure, run)
 
 
-def _seconds(run: Run, ms: float) -> float:
+def _seconds(run: RecordedRun, ms: float) -> float:
     return round((ms - run.start) / 1000, 5)
+
+
+def _marker(symbol: str, size: int, fill: str, line: str) -> dict[str, Any]:
+    return {"symbol": symbol, "size": size, "color": COLOURS[fill], "line": {"color": COLOURS[line], "width": 1}}
 
 
 def _group(request: Any) -> str:
@@ -136,25 +135,19 @@ def _hue(name: str, number: int) -> str:
     return COLOURS[f"c{4 + number % 4}"]
 
 
-def _shades(run: Run) -> list[dict[str, Any]]:
+def _shades(run: RecordedRun) -> list[dict[str, Any]]:
     """Returns shapes that shade the periods in slow motion."""
     look = {"type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
     look |= {"fillcolor": COLOURS["well"], "line": {"width": 0}}
     return [{**look, "x0": _seconds(run, since), "x1": _seconds(run, until)} for since, until, _ in run.slowed()]
 
 
-def _knobs(figure: go.Figure, run: Run) -> go.Figure:
+def _knobs(figure: go.Figure, run: RecordedRun) -> go.Figure:
     """Add a line at each knob change, with its number in the table of changes above, and shade slow motion."""
     for factor in sorted({factor for *_, factor in run.slowed()}):
-        box = {
-            "symbol": "square",
-            "size": 10,
-            "color": COLOURS["well"],
-            "line": {"color": COLOURS["line2"], "width": 1},
-        }
+        box = _marker("square", 10, "well", "line2")
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=box, name=f"slow motion ×{factor:g}")
-    numbers = enumerate(run.knobs, 1)
-    placed = [(number, _seconds(run, t)) for number, (t, *_) in numbers]
+    placed = [(number, _seconds(run, t)) for number, (t, *_) in enumerate(run.changes, 1)]
     # Add all at once: each add_vline or add_vrect would validate all the others again.
     across = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
     lines = [{**across, "x0": x, "x1": x, "line": {"color": COLOURS["rose"], "width": 1}} for _, x in placed]

@@ -92,8 +92,7 @@ def _end_with_parent(parent: int) -> None:
 def main() -> None:
     """The child process: reads a recording from standard input and writes the export to standard output."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    lines = sys.stdin.buffer.read().splitlines(keepends=True)
-    sys.stdout.buffer.write(export(sys.argv[1], lines))
+    sys.stdout.buffer.write(export(sys.argv[1], sys.stdin.buffer.read().splitlines(keepends=True)))
 
 
 if __name__ == "__main__":

@@ -29,9 +29,7 @@ KINDS = {
     "steps": Kind("steps.csv", _CSV, "Opens in a spreadsheet: one row per step.", steps),
     "tokens": Kind("tokens.csv", _CSV, "Opens in a spreadsheet: one row per token.", tokens),
     "requests": Kind("requests.csv", _CSV, "Opens in a spreadsheet: one row per request.", requests),
-    "traffic": Kind(
-        "traffic.jsonl", _JSONL, "Arrivals and lengths, to play again: roseplay lab --traffic FILE.", traffic
-    ),
+    "traffic": Kind("traffic.jsonl", _JSONL, "Arrivals and lengths, to play again as your own traffic.", traffic),
     "report": Kind("report.html", "text/html; charset=utf-8", "Opens in any browser, without a network.", run_report),
 }
 

@@ -58,7 +58,9 @@ class TextCollector:
             tracked = self._registry.get(request_id)
             if tracked:  # else its sender is about to register it; this text is taken with the next token's
                 found[tracked.tab][1].extend(self._new_texts(tracked, self._taken[request_id]))
-        self._forget()
+        # Ended requests are dropped once the registry has: the last token's text may come a frame after the end.
+        for request_id in [i for i, taken in self._taken.items() if taken.ended and self._registry.get(i) is None]:
+            del self._taken[request_id]
         return found
 
     @staticmethod
@@ -75,8 +77,3 @@ class TextCollector:
             texts.append([stream.request_id, max(0, taken.tokens - 1), text[taken.chars :]])
             taken.chars = len(text)
         return texts
-
-    def _forget(self) -> None:
-        """Drop ended requests once the registry has: the last token's text may come a frame after the end."""
-        for request_id in [i for i, taken in self._taken.items() if taken.ended and self._registry.get(i) is None]:
-            del self._taken[request_id]

@@ -13,7 +13,7 @@ import roseplay
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.engine.records import COLUMNS, ROWS, names_of
-from roseplay.formats.json_schema import Schema, check
+from roseplay.formats.json_schema import check, checker
 from roseplay.formats.json_text import RepeatedNameError, unique_names
 from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, frame_schema
 from roseplay.settings import defaults_of
@@ -73,15 +73,10 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
         if broken:
             raise broken  # it was not the last line
         if header is None:
-            header = _header(line, name)
-            columns = header["columns"]
-            try:
-                schema = frame_schema(columns)
-            except ValueError as error:
-                raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
+            header, check_frame = _header(line, name)
             continue
         try:
-            frames.append(_frame(line, schema, columns))
+            frames.append(_frame(line, check_frame, header["columns"]))
         except ValueError as error:
             broken = RecordingError(f"{name}: line {number}: {error}: the file is damaged")
             if line.endswith(b"\n"):
@@ -91,7 +86,8 @@ def parse(lines: Iterable[bytes], name: str) -> Recording:
     return Recording(name, header, frames, cut=broken is not None)
 
 
-def _header(line: bytes, name: str) -> dict[str, Any]:
+def _header(line: bytes, name: str) -> tuple[dict[str, Any], Callable[[Any], None]]:
+    """Returns the header, and the check of the frames that follow it."""
     try:
         header = _json(line)
     except RepeatedNameError as error:
@@ -108,18 +104,19 @@ def _header(line: bytes, name: str) -> dict[str, Any]:
     try:
         check(header, HEADER)
         _check_runs(header["snapshot"].get("blocks", ()))
+        check_frame = checker(frame_schema(header["columns"]))
     except ValueError as error:
         raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
     header["knobs"] = {**defaults_of(Knobs), **header["knobs"]}
     known = names_of(EngineInfo)
     header["info"] = {name: value for name, value in header["info"].items() if name in known}
-    return header
+    return header, check_frame
 
 
-def _frame(line: bytes, schema: Schema, columns: dict[str, list[str]]) -> dict[str, Any]:
+def _frame(line: bytes, check_frame: Callable[[Any], None], columns: dict[str, list[str]]) -> dict[str, Any]:
     """Returns a frame with its rows as records; raises ``ValueError`` if it is invalid."""
     frame = _json(line)
-    check(frame, schema)
+    check_frame(frame)
     _check_runs(frame["blocks"])
     for name in ("titles", "texts", "tenants"):
         frame.setdefault(name, [])
@@ -153,13 +150,9 @@ def _row_maker(rows: str, names: list[str]) -> Callable[[list[Any]], Any]:
 
 def _json(line: bytes) -> Any:
     """Parse JSON; raises ``ValueError`` for anything else, including ``NaN`` and ``Infinity``."""
-    try:
-        return json.loads(line, parse_constant=_no_constant, object_pairs_hook=unique_names)
+    try:  # int raises ValueError for NaN and Infinity
+        return json.loads(line, parse_constant=int, object_pairs_hook=unique_names)
     except RepeatedNameError:
         raise
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from roseplay.clock import SYSTEM_CLOCK
-from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import FreeMemory
 from roseplay.engine.capabilities import Capabilities
-from roseplay.engine.engine_like import NotInspectable, Prompt
+from roseplay.engine.engine_like import NotInspectable
 from roseplay.engine.health import Health
-from roseplay.engine.stream import Listener
 from roseplay.engine.telemetry import Telemetry
 from roseplay.recording.reader import Recording
 
@@ -35,14 +34,7 @@ class RecordedEngine(NotInspectable):
         self.model = self.info.model
         self.telemetry = Telemetry(1)
 
-    def submit(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None = None,
-        *,
-        on_update: Listener | None = None,
-        due_ns: int | None = None,
-    ) -> NoReturn:
+    def submit(self, *_: Any, **options: Any) -> NoReturn:
         raise ValueError(NO_ENGINE)
 
     def abort(self, request_id: int) -> bool:

@@ -163,7 +163,7 @@ class Recorder:
         return itertools.chain([header], (one.line(may_read) for one in kept))
 
     def _header(self, may_read: Callable[[str], bool]) -> bytes:
-        began = self._started + datetime.timedelta(milliseconds=self._initial.state.t)
+        began = self._started + datetime.timedelta(milliseconds=self._initial.run.t)
         header = {
             MARK: FORMAT,
             "version": roseplay.__version__,
@@ -171,7 +171,7 @@ class Recorder:
             "words": "all" if may_read is _everything else "of one tab",
             **self._about(),
             "columns": COLUMNS,
-            "knobs": self._initial.state.knobs,
+            "knobs": self._initial.run.knobs,
             "snapshot": self._initial.snapshot(may_read),
         }
         return encode(header) + b"\n"

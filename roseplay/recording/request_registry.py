@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from roseplay.engine.records import EntryRecord, RequestFacts
@@ -26,6 +26,7 @@ class TrackedRequest(RequestFacts):
         stopping: an abort was requested; the current step is finished first.
         reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
         counted: its prompt tokens included in the totals.
+        late: its tokens that came late, as the time and the gap that was usual then, in ms of the page's clock.
     """
 
     stream: Stream
@@ -34,6 +35,7 @@ class TrackedRequest(RequestFacts):
     stopping: bool = False
     reached: int = 0
     counted: int = 0
+    late: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def request_id(self) -> int:

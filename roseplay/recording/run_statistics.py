@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from roseplay.formats.numbers import slowed_text
-from roseplay.recording.run import Run
+from roseplay.recording.recorded_run import RecordedRun
 from roseplay.traffic.metrics import percentile
-
-_ENDED_WELL = ("stop", "length")
 
 
 class Statistic(NamedTuple):
@@ -20,29 +18,30 @@ class Statistic(NamedTuple):
     meaning: str
 
 
-def run_statistics(run: Run) -> list[Statistic]:
+def run_statistics(run: RecordedRun) -> list[Statistic]:
     """Returns the rows of the report's table."""
     requests = list(run.requests.values())
     ttft = [r.ttft for r in requests if r.ttft is not None]
     itl = [gap for _, _, gap in run.gaps()]
-    ended = [r for r in requests if r.reason in _ENDED_WELL and r.first is not None and not r.skipped]
+    ended = [r for r in requests if r.ended_well and r.first is not None and not r.skipped]
     tpot = [(r.token_runs[-1].t - r.token_runs[0].t) / (len(r.token_runs) - 1) for r in ended if len(r.token_runs) > 1]
     e2e = [r.finished - r.submitted for r in ended if r.finished is not None and r.submitted is not None]
-    queue = [r.scheduled - r.submitted for r in requests if r.scheduled is not None and r.submitted is not None]
-    computed = sum(step.prompt_tokens for step in run.steps)
-    saved = sum(_saved(run).values())
+    queue = [r.begun - r.submitted for r in requests if r.begun is not None and r.submitted is not None]
+    steps, computed, saved, preemptions = _counts(run)
     tokens, seconds = sum(len(r.token_runs) for r in requests), (run.end - run.start) / 1000
     rows: list[Statistic] = [
         Statistic("length", seconds, "s", "from the first event to the last"),
         Statistic("requests", len(requests), "", f"{len(ended)} ended by themselves"),
         Statistic("aborted", sum(r.reason == "abort" for r in requests), "", "counted separately, like failed ones"),
         Statistic("failed", sum(r.reason == "error" for r in requests), "", "ended by an error"),
-        Statistic("steps", len(run.steps), "", "of the engine"),
+        Statistic("steps", steps, "", "of the engine"),
         Statistic("tokens", tokens, "", "generated, of all requests"),
         Statistic("tokens per second", tokens / seconds if seconds else None, "tok/s", "over the whole length"),
-        Statistic("prompt tokens computed", computed, "", "in all steps"),
+        Statistic("prompt tokens computed", computed, "", "in all steps, or of all answered requests"),
         Statistic("prompt tokens saved", saved, "", "found in the cache, or computed by another request in the step"),
-        Statistic("preemptions", sum(len(step.preempted) for step in run.steps), "", "because KV blocks ran out"),
+        Statistic(
+            "preemptions", preemptions, "", "because KV blocks ran out; another server counts those of all its clients"
+        ),
     ]
     unit = f"ms{slowed_text(run.factors(run.start, run.end))}"
     pooled: tuple[tuple[str, list[Any], str], ...] = (
@@ -61,7 +60,19 @@ def run_statistics(run: Run) -> list[Statistic]:
     return rows
 
 
-def _saved(run: Run) -> dict[int, int]:
+def _counts(run: RecordedRun) -> tuple[int | None, int | None, int | None, int | None]:
+    """Returns the number of steps, prompt tokens computed and saved, and preemptions; ``None`` for what another server
+    does not report."""
+    if "steps" not in run.absent:
+        computed = sum(step.prompt_tokens for step in run.steps)
+        return len(run.steps), computed, sum(_saved(run).values()), sum(len(step.preempted) for step in run.steps)
+    answered = [request for request in run.requests.values() if request.ended_well]
+    prompts, cached = sum(request.prompt_tokens for request in answered), sum(request.cached for request in answered)
+    told = "cached_tokens" not in run.absent
+    return None, prompts - cached if told else None, cached if told else None, run.increase("preemptions")
+
+
+def _saved(run: RecordedRun) -> dict[int, int]:
     """Returns the prompt tokens saved for each request, counted once however often it was preempted."""
     most: dict[int, int] = {}
     for step in run.steps:

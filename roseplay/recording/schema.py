@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
-from roseplay.config import MAX_TENANT_CHARACTERS, Knobs
+from roseplay.config import MAX_TENANT_CHARACTERS, RECOMMENDED, Knobs
 from roseplay.core.info import Choice, EngineInfo
 from roseplay.engine.records import COLUMNS, ROWS, MissRecord, RequestRecord, columns_of
 from roseplay.engine.telemetry import Load
@@ -54,7 +54,6 @@ def _fields(record: Any, limits: dict[str, Schema]) -> dict[str, Schema]:
     }
 
 
-_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 _INFO = object_of(
     _fields(
         EngineInfo,
@@ -64,7 +63,9 @@ _INFO = object_of(
             "num_blocks": whole(1, MAX_BLOCKS),
             **dict.fromkeys(("state_slots", "state_snapshots"), whole(0, MAX_STATES)),
             "choices": list_of(object_of(_fields(Choice, {}))),
-            "sampling_defaults": object_of(optional(number(), *_DRAWN)),
+            "knob_limits": object_of(optional(whole(), *settings_of(Knobs))),
+            "server_settings": object_of({}, rest=_SCALAR),
+            "sampling_defaults": object_of(optional(number(), *RECOMMENDED)),
         },
     )
 )
@@ -134,7 +135,8 @@ _BURST = object_of(
     null=True,
 )
 _ABSENT = object_of({}, rest=text())
-_LOAD_FIGURES = _fields(Load, dict.fromkeys(("prefix_queries", "prefix_hits"), whole(0, 10**12, null=True)))
+_COUNTERS = [name for name, column in columns_of(Load).items() if column.kind == int | None]
+_LOAD_FIGURES = _fields(Load, dict.fromkeys(_COUNTERS, whole(0, 10**12, null=True)))
 _LOAD = object_of(
     {"t": number(), **_LOAD_FIGURES, **optional(object_of({}, rest=object_of(_LOAD_FIGURES)), "replicas")}
 )

@@ -8,17 +8,9 @@ from roseplay.engine.records import Column, RequestRecord, StepRow, columns_of
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.spreadsheet import cell, spreadsheet
 from roseplay.recording.reader import Recording
-from roseplay.recording.run import Run
-from roseplay.recording.run_state import RequestRun
-from roseplay.traffic.own import (
-    MAX_ANSWER_TOKENS,
-    MAX_ARRIVAL_S,
-    MAX_PROMPT,
-    MAX_REQUESTS,
-    OwnRequest,
-    from_first,
-    to_jsonl,
-)
+from roseplay.recording.recorded_run import RecordedRun
+from roseplay.recording.run import RequestRun
+from roseplay.traffic import own
 
 TOKEN_COLUMNS = (
     "request", "kind", "lane", "burst", "token", "text", "time_ms", "itl_ms", "step", "step_prompt_tokens",
@@ -36,7 +28,7 @@ def tokens(recording: Recording) -> bytes:
     were not recorded. ``device`` says whether times are simulated. An apostrophe precedes text that a spreadsheet would
     run as a formula.
     """
-    run = Run(recording)
+    run = RecordedRun(recording)
     rows = []
     for r in run.requests.values():
         for index, token in enumerate(r.token_runs, r.skipped):
@@ -55,7 +47,7 @@ def steps(recording: Recording) -> bytes:
     Times count from the run's first event. ``slow_motion`` is the factor by which the step was stretched; ``device`` says
     whether times are simulated.
     """
-    run = Run(recording)
+    run = RecordedRun(recording)
     rows = []
     for step in run.steps:
         figures = [_value(run, column, getattr(step, name)) for name, column in _STEP.items()]
@@ -73,12 +65,12 @@ def requests(recording: Recording) -> bytes:
     what another server did not report, and the reason of a request that is still running. ``device`` says whether times
     are simulated.
     """
-    run = Run(recording)
+    run = RecordedRun(recording)
     rows = [_request(run, request) for request in run.requests.values()]
     return spreadsheet(list(_request(run, RequestRun(0))), [list(row.values()) for row in rows])
 
 
-def _request(run: Run, r: RequestRun) -> dict[str, Any]:
+def _request(run: RecordedRun, r: RequestRun) -> dict[str, Any]:
     cells: dict[str, Any] = {"request": r.request_id}
     for name, column in _REQUEST.items():
         value = getattr(r, name)
@@ -94,11 +86,11 @@ def _request(run: Run, r: RequestRun) -> dict[str, Any]:
         cells["preemptions"] = None
     late = None if r.arrived is None or r.submitted is None else round(r.submitted - r.arrived, 2)
     tpot = None if r.tpot_ms is None else round(r.tpot_ms, 3)
-    factors = " ".join(f"{factor:g}" for factor in run.factors(r.submitted, r.finished))
+    factors = " ".join(f"{factor:g}" for factor in run.factors_between(r.submitted, r.finished))
     return {**cells, "late_ms": late, "tpot_ms": tpot, "slow_motion": factors, "device": run.recording.info.device}
 
 
-def _value(run: Run, column: Column, value: Any) -> Any:
+def _value(run: RecordedRun, column: Column, value: Any) -> Any:
     if isinstance(value, list):
         return len(value)
     if column.unit == "time" and value is not None:
@@ -115,18 +107,18 @@ def traffic(recording: Recording) -> bytes:
     ``MAX_ANSWER_TOKENS``.
     """
     found = [
-        OwnRequest(
+        own.OwnRequest(
             (r.submitted if r.arrived is None else r.arrived) / 1000,
             r.prompt_tokens,
-            min(r.tokens, MAX_ANSWER_TOKENS),
+            min(r.tokens, own.MAX_ANSWER_TOKENS),
             r.tenant_text,
             r.priority,
         )
-        for r in Run(recording).requests.values()
+        for r in RecordedRun(recording).requests.values()
         if r.submitted is not None and r.prompt_tokens and r.tokens and not r.skipped
     ]
-    found = [request for request in found if int(request.prompt) <= MAX_PROMPT]
+    found = [request for request in found if int(request.prompt) <= own.MAX_PROMPT]
     last = max((request.arrival_s for request in found), default=0.0)
-    recent = [request for request in found if request.arrival_s >= last - MAX_ARRIVAL_S]
-    newest = sorted(recent, key=lambda request: request.arrival_s)[-MAX_REQUESTS:]
-    return to_jsonl(from_first(newest)) if newest else b""
+    recent = [request for request in found if request.arrival_s >= last - own.MAX_ARRIVAL_S]
+    newest = sorted(recent, key=lambda request: request.arrival_s)[-own.MAX_REQUESTS :]
+    return own.to_jsonl(own.from_first(newest)) if newest else b""

@@ -1,20 +1,21 @@
 """Exports a run as a trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
 
 Process 1 is the engine: a track of steps, and counters. Process 2 has a track for each request: queued, prefill chunks,
-decodes, and marks for events. Times are microseconds since the run's first event.
+decodes, and marks for events. Without steps, as of another server, a decode is the gap before a token, and a request is
+waiting until its first token unless the server reported how long it was queued. Times are microseconds since the run's first event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from roseplay.engine.records import COLUMNS, EntryRecord, StepRow
 from roseplay.formats.json_text import encode
 from roseplay.recording.reader import Recording
-from roseplay.recording.run import Run, changes_text
-from roseplay.recording.run_state import RequestRun
+from roseplay.recording.recorded_run import RecordedRun, changes_text
+from roseplay.recording.run import RequestRun
 
 ENGINE, REQUESTS = 1, 2
 STEPS = 1  # the engine's only track; requests' tracks are numbered from 1 in order of arrival
@@ -23,7 +24,7 @@ Event = dict[str, Any]
 
 def trace(recording: Recording) -> bytes:
     """Returns the whole run as one JSON object, with events in order of time."""
-    events = _Events(Run(recording))
+    events = _Events(RecordedRun(recording))
     header = recording.header
     document = {
         "traceEvents": events.all(),
@@ -32,7 +33,7 @@ def trace(recording: Recording) -> bytes:
             "source": f"roseplay {header.get('version', '')}".strip(),
             "created": header.get("created"),
             "model": header["info"],
-            "knobs": header["knobs"],
+            "knobs": None if "knobs" in header["snapshot"].get("absent", {}) else header["knobs"],
             "environment": header.get("environment"),
         },
     }
@@ -40,7 +41,7 @@ def trace(recording: Recording) -> bytes:
 
 
 class _Events:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         self._run = run
         self._tracks = {request_id: number for number, request_id in enumerate(run.requests, 1)}
         self._parts: dict[int, list[tuple[StepRow, EntryRecord]]] = {request_id: [] for request_id in run.requests}
@@ -49,12 +50,11 @@ class _Events:
                 self._parts[entry.request_id].append((step, entry))
 
     def all(self) -> list[Event]:
-        named = [*self._names()]
         timed = [*self._steps(), *self._knobs()]
         for request in self._run.requests.values():
             timed += self._request(request)
         timed.sort(key=lambda event: event["ts"])
-        return named + timed
+        return [*self._names(), *timed]
 
     def _us(self, ms: float) -> int:
         return round((ms - self._run.start) * 1000)
@@ -105,22 +105,23 @@ class _Events:
                 yield {"ph": "C", "name": counter, "pid": ENGINE, "tid": 0, "ts": self._us(step.t1), "args": values}
 
     def _knobs(self) -> Iterator[Event]:
-        for t, step, changes in self._run.knobs:
+        for t, step, changes in self._run.changes:
             args = {name: {"old": old, "new": new} for name, (old, new) in changes.items()}
             yield self._mark(ENGINE, STEPS, f"knob: {changes_text(changes)}", t, "g", from_step=step, **args)
 
     # -- a request
 
     def _request(self, request: RequestRun) -> Iterator[Event]:
-        tid = self._tracks[request.request_id]
-        work = [request.scheduled, *(step.t0 for step, _ in self._parts[request.request_id][:1])]
+        tid, parts = self._tracks[request.request_id], self._parts[request.request_id]
+        work = [request.begun, request.first, *(step.t0 for step, _ in parts[:1])]
         until = min((t for t in work if t is not None), default=request.finished)
         if request.submitted is not None and until is not None and until >= self._run.start:
             about = {"kind": request.kind, "prompt_tokens": request.prompt_tokens, "title": request.title}
             about |= {"tenant": request.tenant_text, "priority": request.priority}
             begin = min(max(request.submitted, self._run.start), until)
-            yield self._slice(REQUESTS, tid, "queued", "queued", begin, until, **about)
-        yield from self._work(request, tid)
+            name = "waiting" if request.begun is None and "steps" in self._run.absent else "queued"
+            yield self._slice(REQUESTS, tid, name, "queued", begin, until, **about)
+        yield from self._work(request, tid) if parts else self._stream(request, tid)
         for begin, end in zip_longest(request.preempted, request.resumed, fillvalue=request.finished or self._run.end):
             yield self._slice(REQUESTS, tid, "waiting again", "queued", begin, end)
         marks = [("preempted", t) for t in request.preempted] + [("resumed", t) for t in request.resumed]
@@ -131,6 +132,14 @@ class _Events:
         if request.finished is not None:
             about = {"reason": request.reason, "error": request.error, "tokens": request.tokens}
             yield self._mark(REQUESTS, tid, "finished", request.finished, "t", **about)
+
+    def _stream(self, request: RequestRun, tid: int) -> Iterator[Event]:
+        """Yields an event for the prefill and one for each further token of a request that no step names."""
+        if request.begun is not None and request.first is not None and self._run.start <= request.begun < request.first:
+            yield self._slice(REQUESTS, tid, "prefill", "prefill", request.begun, request.first)
+        for index, (before, token) in enumerate(pairwise(request.token_runs), request.skipped + 1):
+            args = {"token": index, "itl_ms": token.itl_ms, "text": request.texts.get(index)}
+            yield self._slice(REQUESTS, tid, "decode", "decode", before.t, token.t, **args)
 
     def _work(self, request: RequestRun, tid: int) -> Iterator[Event]:
         """Yields an event for each step's work on the request."""

@@ -145,12 +145,11 @@ class Answer:
         prompt = sum(metrics.prompt_tokens for metrics in firsts)
         completion = 0 if self.prompt_only else sum(stream.metrics.completion_tokens for stream in self.streams)
         cached = sum(metrics.saved_tokens for metrics in firsts)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
+        return {**_counts(prompt, completion), "prompt_tokens_details": {"cached_tokens": cached}}
+
+
+def _counts(prompt: int, completion: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def metrics_of(metrics: RequestMetrics) -> dict[str, float | None]:
@@ -219,8 +218,7 @@ class _Events:
         choice = {"index": number, **part, "logprobs": None, "finish_reason": None, **more}
         if not self._counts:
             return self._head + encode(choice) + self._tail
-        prompt, completion = self._answer.streams[number].metrics.prompt_tokens, self._sent[number]
-        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        usage = _counts(self._answer.streams[number].metrics.prompt_tokens, self._sent[number])
         return self._head + encode(choice) + b'],"usage":' + encode(usage) + b"}\n\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -16,17 +15,16 @@ from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
 from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
-from roseplay.serve.errors import METHODS, PREFIX, OpenAIRoute, refuse_other_methods, refuse_unknown
+from roseplay.serve.errors import METHODS, PREFIX, OpenAIRoute, refuse_other_methods, refuse_unknown, under_their_name
 from roseplay.serve.model_names import ModelNames
 from roseplay.serve.monitor import broke_off
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.served import Served
-from roseplay.serve.submitting import cancel_all, prepare_chat, prepare_completion, prompt_texts, submit_all
+from roseplay.serve.submitting import Prepared, cancel_all, prepare, prompt_texts, submit_all
+from roseplay.settings import SettingError
 
 if TYPE_CHECKING:
     from roseplay.serve.traces import Traces  # needs an extra
-
-_LOOK_S = 0.25  # interval of checks whether a client that waits for a complete answer is still connected
 
 
 def api_router(served: Served, names: ModelNames, traces: Traces | None = None) -> APIRouter:
@@ -69,9 +67,16 @@ def _model(engine: EngineLike, name: str) -> dict[str, Any]:
 
 async def _answer(served: Served, body: CompletionBody | ChatBody, request: Request, traces: Traces | None) -> Response:
     engine = served.engine
+    field, structure = body.structure
+    requests = await served.submissions.run(prepare, engine, body) if structure is not None else None
+    if requests is not None:
+        try:
+            await served.submissions.check_grammars(engine, requests[0].params)
+        except SettingError as error:
+            raise under_their_name(error, {error.name: field}) from None
 
     def submit() -> Answer:
-        answer = _submitted(engine, body, request.scope)
+        answer = _submitted(engine, body, requests or prepare(engine, body), request.scope)
         if traces is not None:
             traces.follow(answer, request.headers)
         return answer
@@ -79,17 +84,17 @@ async def _answer(served: Served, body: CompletionBody | ChatBody, request: Requ
     answer = await served.submissions.ask(submit, lambda answer: cancel_all(answer.streams))
     if body.stream:
         return StreamingResponse(_until_left(answer, body.usage, request.scope), media_type="text/event-stream")
-    return await _whole(answer, request)
+    try:
+        return Response(await answer.whole(), media_type="application/json")
+    finally:
+        cancel_all(answer.streams)
 
 
-def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, scope: Scope) -> Answer:
+def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, requests: list[Prepared], scope: Scope) -> Answer:
     prompts: list[PromptText] = []
-    if isinstance(body, ChatBody):
-        requests, prompt_only = prepare_chat(engine, body), False
-    else:
-        requests, prompt_only = prepare_completion(engine, body), body.prompt_only
-        if body.echo:
-            prompts = prompt_texts(engine, body, requests)
+    prompt_only = isinstance(body, CompletionBody) and body.prompt_only
+    if isinstance(body, CompletionBody) and body.echo:
+        prompts = prompt_texts(engine, body, requests)
     submits(scope)
     streams, chat = submit_all(engine, requests), isinstance(body, ChatBody)
     return Answer(streams, body.model, chat, body.n, engine.tokenizer, prompts, prompt_only)
@@ -104,18 +109,4 @@ async def _until_left(answer: Answer, usage: Usage, scope: Scope) -> AsyncIterat
     finally:
         if any(stream.finish_reason in (FinishReason.ERROR, FinishReason.ABORT) for stream in answer.streams):
             broke_off(scope)
-        cancel_all(answer.streams)
-
-
-async def _whole(answer: Answer, request: Request) -> Response:
-    """Returns the complete answer, unless the client disconnects first."""
-    waiting = asyncio.ensure_future(answer.whole())
-    try:
-        while not waiting.done():
-            await asyncio.wait([waiting], timeout=_LOOK_S)
-            if not waiting.done() and await request.is_disconnected():
-                return Response(status_code=499)  # never read
-        return Response(waiting.result(), media_type="application/json")
-    finally:
-        waiting.cancel()
         cancel_all(answer.streams)

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from roseplay.engine.engine_like import EngineLike
     from roseplay.serve.traces import Traces  # needs an extra
 
-MAX_PROMPT_BYTES_PER_TOKEN = (
-    64  # token ids or text in fully escaped JSON, with room to reach the check that reports a prompt as too long
-)
+# Token ids or text in fully escaped JSON, with room to reach the check that reports a prompt as too long.
+MAX_PROMPT_BYTES_PER_TOKEN = 64
 
 
 class ServedEngine:
@@ -85,9 +84,8 @@ def create_app(
         finally:
             await asyncio.to_thread(reporting.close)  # requests of disconnected clients may still have to be aborted
 
-    app = FastAPI(
-        title="roseplay", docs_url=None, redoc_url=None, lifespan=lifespan
-    )  # their pages load scripts from a CDN
+    # Without pages of documentation, which load scripts from a CDN.
+    app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, lifespan=lifespan)
     most = max(MAX_BODY, MAX_PROMPT_BYTES_PER_TOKEN * served.engine.info.max_model_len)
     app.add_middleware(BodyLimits, max_bytes=lambda path: most)
     app.add_middleware(AdmissionGate, served=served)

@@ -6,12 +6,25 @@ absent.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Json, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Json,
+    Tag,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from roseplay.config import API_FIELDS, SamplingParams
 from roseplay.serve.errors import BRANCH, REFUSED
+from roseplay.settings import defaults_of, settings_of
 
 MOST_ANSWERS = 64  # per request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
@@ -101,6 +114,22 @@ _TokenIds = Annotated[list[int], _AT_FIRST]
 _Prompts = _Text | _Texts | Annotated[_TokenIds, Tag(_IDS)] | Annotated[list[_TokenIds], _AT_FIRST, Tag(_LISTS)]
 Usage = Literal["none", "last", "all"]
 
+# Sampling parameters whose fields differ between completions and chats; the others are common to both.
+_BY_ROUTE = ("max_new_tokens", "logprobs", "prompt_logprobs", "structured_outputs")
+COMMON = {name: field for name, field in API_FIELDS.items() if name not in _BY_ROUTE}
+_LISTS_OF = {tuple[str, ...]: Annotated[_Text | _Texts, _TextOrList], tuple[int, ...]: _TokenIds}
+
+
+def _field(name: str) -> tuple[Any, Any]:
+    """Returns the type and the default of a sampling parameter's field in a body."""
+    setting, default = settings_of(SamplingParams)[name], defaults_of(SamplingParams)[name]
+    kind: Any = get_type_hints(SamplingParams)[name]
+    kind = _LISTS_OF.get(kind, kind)
+    if (off := getattr(setting.values, "off", None)) is not None:
+        kind = Annotated[kind, AfterValidator(lambda value: None if value <= off else value)]
+    default = default if setting.api_default is None else setting.api_default
+    return kind, list(default) if isinstance(default, tuple) else default
+
 
 class StreamOptions(_Body):
     """Whether the last chunk has the token counts and, as in vLLM, each earlier one those so far."""
@@ -145,8 +174,17 @@ class ResponseFormat(_Body):
         return {"json": {"type": "object"} if self.json_schema is None else self.json_schema.schema_}
 
 
-class Sampling(_Body):
-    """The fields that completions and chats share. ``SamplingParams`` defines and checks their ranges.
+if TYPE_CHECKING:
+    _SamplingFields = _Body
+else:
+    _SamplingFields = create_model(
+        "_SamplingFields", __base__=_Body, **{field: _field(name) for name, field in COMMON.items()}
+    )
+
+
+class Sampling(_SamplingFields):
+    """The fields that completions and chats share. ``SamplingParams`` declares the sampling parameters among them, and
+    checks their ranges.
 
     Attributes:
         prompt_field: name of the field with the prompt.
@@ -158,26 +196,11 @@ class Sampling(_Body):
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str | None = None  # the tenant, for a scheduling policy
     # Labels for the sender's own use.
     metadata: dict[str, str] | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int | None = None
-    stop: Annotated[_Text | _Texts, _TextOrList] = Field(default_factory=list)
     response_format: ResponseFormat | None = None
-    # Added by vLLM.
-    priority: int = 0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    ignore_eos: bool = False
-    stop_token_ids: _TokenIds = Field(default_factory=list)
     structured_outputs: dict[str, Any] | None = None
 
     @property
@@ -329,7 +352,10 @@ class ChatBody(Sampling, ChatPrompt):
         return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
 
     @model_validator(mode="after")
-    def _log_probabilities(self) -> ChatBody:
+    def _what_needs_or_excludes_another(self) -> ChatBody:
+        field, structure = self.structure
+        if structure is not None and self.continue_final_message:
+            raise _refused(field, f"{field} is for a whole answer: leave it or continue_final_message out")
         if self.top_logprobs is not None and not self.logprobs:
             raise _refused("top_logprobs", "top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
         return self

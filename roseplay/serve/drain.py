@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from roseplay.serve.errors import PREFIX, refusal
+from roseplay.serve.errors import PREFIX, SHUTTING_DOWN, refusal
 from roseplay.serve.interrupts import Interrupts
 
 _LOOK_S = 0.05
@@ -43,9 +43,8 @@ class DrainGate:
         if not asks:
             await self._app(scope, receive, send)
         elif self._drain.began:
-            message = "the server is shutting down: try later, or another server"
             headers = {"Retry-After": str(_RETRY_AFTER_S), "Connection": "close"}
-            await refusal(scope["path"], 503, message, "draining", headers)(scope, receive, send)
+            await refusal(scope["path"], 503, SHUTTING_DOWN, "draining", headers)(scope, receive, send)
         else:
             self._drain.running += 1
             try:

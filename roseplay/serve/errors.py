@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -28,6 +29,8 @@ METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 REFUSED = "refused"  # type of a validation error that names its ``field`` itself
 BRANCH = "of type "  # begins the tags of the types that a field may have
 RETRY_AFTER_S = 1
+SHUTTING_DOWN = "the server is shutting down: try later, or another server"
+_LOOK_S = 0.25  # interval of checks whether a client that waits for a reply is still connected
 _TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error", 503: "service_unavailable_error"}
 
 
@@ -78,16 +81,27 @@ class _StrictRequest(Request):
 
 
 class OpenAIRoute(APIRoute):
-    """A route whose errors all have OpenAI's format."""
+    """A route whose errors all have OpenAI's format, and whose work is cancelled when its client disconnects."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handle_or_say_why(request: Request) -> Response:
+            strict = _StrictRequest(request.scope, request.receive)
+            work = asyncio.ensure_future(handle(strict))
             try:
-                return await handle(_StrictRequest(request.scope, request.receive))
+                while not work.done():
+                    await asyncio.wait([work], timeout=_LOOK_S)
+                    # ``BodyLimits`` has read the body: what comes after it says that the client has left.
+                    if not work.done() and await strict.is_disconnected():
+                        return Response(status_code=499)  # never read
+                return work.result()
+            except asyncio.CancelledError:  # by uvicorn, whose clients get plain text else
+                return ApiError(503, SHUTTING_DOWN, code="draining").response()
             except Exception as error:
                 return api_error(error).response()
+            finally:
+                work.cancel()
 
         return handle_or_say_why
 

@@ -22,6 +22,7 @@ from roseplay.serve.errors import METHODS, OF_PROGRAMS
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _OTHER_SITES = ("cross-site", "same-site")  # to a browser, another port of this machine is the same site
+EVERY_SITE = {"*", "null"}  # browsers send null for pages in files, and for frames that any site can make
 
 
 def allowed_hosts(bound: str, more: Iterable[str] = ()) -> set[str]:
@@ -44,12 +45,7 @@ def default_host() -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server bound to ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 class Guard:
@@ -123,15 +119,10 @@ class Guard:
         return name in self._hosts or ("*digits*" in self._hosts and _is_address(name))
 
     def _same_site(self, origin: str, host: str) -> bool:
-        try:
-            there = urlsplit(origin)
-            name = there.hostname or ""
-        except ValueError:
-            return False
-        return there.netloc.lower() == host.lower() or (
-            # The proxy in front of a Space uses https and its own host.
-            name in self._hosts and not is_loopback(name)
-        )
+        there = origin.lower().partition("://")[2]
+        name = _hostname(there)
+        # The proxy in front of a Space uses https and its own host.
+        return there == host.lower() or (name in self._hosts and not is_loopback(name))
 
 
 def _hostname(host: str) -> str:

@@ -22,8 +22,7 @@ def listen(host: str, port: int, *, accept: bool = True) -> socket.socket:
     Raises:
         OSError: the port cannot be used; the message says so and what to do.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -16,13 +16,15 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
+from roseplay.clock import SYSTEM_CLOCK
 from roseplay.core.info import EngineInfo
 from roseplay.core.request import FinishReason
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import Load, RequestEvent, StepEvent, TelemetryEvent
 from roseplay.engine.ttft_causes import TTFTCauses
-from roseplay.serve import decode_stalls
+from roseplay.recording.late_tokens import LateTokens
+from roseplay.recording.rows import PageTime, step_row, token_rows
 from roseplay.serve.gap_histogram import GapHistogram
 
 disable_created_metrics()  # a second series for each counter and histogram, of no use here
@@ -43,6 +45,18 @@ _REQUEST_S = (
 _FINE_REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2)
 _STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
+# The causes of late tokens, as the label of a metric.
+_STALLED: dict[str, str] = {
+    "preempted": "preemption",
+    "left out": "prompts",
+    "prompts": "prompts",
+    "masks": "host",
+    "host": "host",
+    "copies": "other",
+    "batch": "other",
+    "other": "other",
+}
+
 
 class Metrics:
     """The families of one engine.
@@ -58,7 +72,8 @@ class Metrics:
         self._info = info
         self._labels = {"model_name": model_name or info.model, "engine": engine}
         self._last: StepRecord | None = None
-        self._stalls = decode_stalls.DecodeStalls()
+        self._time = PageTime(SYSTEM_CLOCK)
+        self._late = LateTokens()
         self._make_gauges()
         self._make_counters()
         self._make_histograms()
@@ -145,7 +160,7 @@ class Metrics:
         parts = [name.removesuffix("_s") for name in TTFTCauses._fields]
         self._ttft_parts = by_cause("ttft_part_seconds", "Parts of the time to first token, by cause.", parts, _TTFT_S)
         about = "Time beyond the usual gap of tokens that came late, by cause."
-        self._stalled = by_cause("decode_stall_seconds", about, decode_stalls.CAUSES, _GAP_S)
+        self._stalled = by_cause("decode_stall_seconds", about, dict.fromkeys(_STALLED.values()), _GAP_S)
         phases = {
             "e2e_request_latency_seconds": "From submit to the end of the request.",
             "request_queue_time_seconds": "From submit to the first step that scheduled the request.",
@@ -178,10 +193,6 @@ class Metrics:
                 self._take_prompt(event.stream)
             elif event.kind == "finished":
                 self._take_end(event.stream)
-        if isinstance(event, RequestEvent) and event.kind == "submitted":
-            self._stalls.submitted(event.request_id)
-        elif isinstance(event, RequestEvent) and event.kind == "finished":
-            self._stalls.ended(event.request_id)
 
     def rejected(self) -> None:
         """Count a request that was refused because the queue is full."""
@@ -211,8 +222,12 @@ class Metrics:
         if event.tokens:
             self._generated.inc(len(event.tokens))
             self._itl.observe(token.itl_ns / 1e9 for token in event.tokens if token.itl_ns)  # not None, and not 0
-        for cause, seconds in self._stalls.take(event):
-            self._stalled[cause].observe(seconds)
+        step = step_row(record, self._time, max_waiting=0)  # what limits it is of no interest here
+        tokens = token_rows(event.tokens, self._time, record.step_id)
+        usual_ms, causes = self._late.take(step, tokens)
+        for place, cause in causes.items():
+            if usual_ms and (itl_ms := tokens[place].itl_ms):
+                self._stalled[_STALLED[cause]].observe((itl_ms - usual_ms) / 1000)
         if record.draft_tokens:
             self._take_drafts(event)
 

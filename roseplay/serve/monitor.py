@@ -8,15 +8,8 @@ from collections.abc import Callable, Sequence
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
+import prometheus_client
 from fastapi import APIRouter, HTTPException, Response
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    generate_latest,
-)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.engine.engine_like import EngineLike
@@ -53,14 +46,14 @@ class Monitor:
         self._metrics: Metrics | None = None  # created when an engine is running, since its model is a label
         self._telemetry: Telemetry | None = None  # of that engine
         self._making = threading.Lock()
-        self._http = CollectorRegistry()
-        ProcessCollector(registry=self._http)
-        PlatformCollector(registry=self._http)
-        self._replies = Counter(
+        self._http = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self._http)
+        prometheus_client.PlatformCollector(registry=self._http)
+        self._replies = prometheus_client.Counter(
             "http_requests", "Replies, by route, method and class of status.", ["handler", "method", "status"],
             registry=self._http,
         )  # fmt: skip
-        self._durations = Histogram(
+        self._durations = prometheus_client.Histogram(
             "http_request_duration_seconds", "From a request to the end of its reply.", ["handler", "method"],
             registry=self._http,
         )  # fmt: skip
@@ -113,13 +106,13 @@ class Monitor:
             EngineError: the engine is still starting.
         """
         self._follower.catch_up()
-        return self.engine_exposition() + generate_latest(self._http)
+        return self.engine_exposition() + prometheus_client.generate_latest(self._http)
 
     def engine_exposition(self) -> bytes:
         """Returns only the engine's families."""
         metrics = self._engine_metrics()
         metrics.look(self._served.engine.num_unfinished)
-        return generate_latest(metrics.registry)
+        return prometheus_client.generate_latest(metrics.registry)
 
 
 def metrics_router(monitor: Monitor) -> APIRouter:

@@ -8,19 +8,20 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from roseplay.config import EngineConfig
-from roseplay.serve.guard import default_host
+from roseplay.serve.guard import EVERY_SITE, default_host
 
 if TYPE_CHECKING:
-    from roseplay.engine.engine_like import EngineLike
     from roseplay.serve.traces import Traces
 
 KEY_VARIABLE = "ROSEPLAY_API_KEY"
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([a-z0-9._-]+)|\[([0-9a-f:.]+)])(?::0*([1-9][0-9]{,4}))?/?")
+_USUAL_PORTS = {"http": "80", "https": "443"}  # which browsers leave out
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -31,8 +32,6 @@ class ServerOptions:
     Attributes:
         api_key: required of every client, unless None.
         grace_s: how long API requests may take to finish when the server shuts down.
-        kv_events_port, forward_pass_port, publish_host: where the engine's telemetry is published for routers; a port
-            of None publishes nothing.
         otlp_traces_endpoint: where a span of each API request is sent; None sends none.
         served_model_name: names that the model answers to, see ``ModelNames``.
         allow_origin: web sites whose pages may use the API, see ``Guard``.
@@ -45,36 +44,9 @@ class ServerOptions:
     log_level: str = "warning"
     log_requests: bool = False
     grace_s: float = 30.0
-    kv_events_port: int | None = None
-    forward_pass_port: int | None = None
-    publish_host: str = "127.0.0.1"
     otlp_traces_endpoint: str | None = None
     served_model_name: tuple[str, ...] = ()
     allow_origin: tuple[str, ...] = ()
-
-    @property
-    def publishes(self) -> bool:
-        return self.kv_events_port is not None or self.forward_pass_port is not None
-
-    def for_engine(self, config: EngineConfig) -> EngineConfig:
-        """Returns the engine's settings with those that this server needs."""
-        return dataclasses.replace(config, kv_events=config.kv_events or self.kv_events_port is not None)
-
-    def publishing(self, engine: EngineLike) -> AbstractContextManager[object]:
-        """Publish the engine's telemetry, if that was asked for, until the context ends.
-
-        Raises:
-            OSError: a port cannot be used; the message is one line.
-        """
-        if not self.publishes:
-            return nullcontext()
-        from roseplay.wire.publishers import Publishers  # needs an extra
-
-        try:
-            return Publishers(engine, self.kv_events_port, self.forward_pass_port, self.publish_host)
-        except OSError as error:
-            ports = [port for port in (self.kv_events_port, self.forward_pass_port) if port is not None]
-            raise OSError(f"telemetry cannot be published at {self.publish_host}, ports {ports}: {error}") from None
 
     def traces(self) -> Traces | None:
         """Returns the sender of spans, if one was asked for. The caller closes it."""
@@ -111,7 +83,7 @@ def add_server_flags(parser: Any, port: int) -> None:
         "--allow-origin",
         action="extend",
         nargs="+",
-        type=_origin,
+        type=origin,
         metavar="ORIGIN",
         help="a web site, such as https://chat.example, whose pages may use the API, or * for all; may be repeated",
     )
@@ -150,15 +122,6 @@ def add_server_flags(parser: Any, port: int) -> None:
         metavar="URL",
         help="send a span for each API request to this OpenTelemetry collector, such as http://127.0.0.1:4318",
     )
-    publish = parser.add_argument_group("telemetry for routers and planners (docs/wire.md)")
-    for name, what in {
-        "kv-events": "KV events at this port, and replays of them at the next",
-        "forward-pass": "forward pass metrics at this port",
-    }.items():
-        publish.add_argument(f"--{name}-port", type=_port, metavar="PORT", help=f"publish {what} (off by default)")
-    publish.add_argument(
-        "--publish-host", default="127.0.0.1", metavar="HOST", help="address at which to publish (default: %(default)s)"
-    )
 
 
 def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
@@ -167,8 +130,6 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
     Raises:
         ImportError: a flag needs an extra that is not installed; the message is one line.
     """
-    if arguments["kv_events_port"] is not None or arguments["forward_pass_port"] is not None:
-        import roseplay.wire.extra
     if arguments["otlp_traces_endpoint"] is not None:
         import roseplay.serve.traces  # noqa: F401
     given = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}
@@ -188,13 +149,18 @@ def _key(text: str) -> str:
     return text
 
 
-def _origin(text: str) -> str:
-    origin = text.lower().rstrip("/")
-    if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not an origin: use https://HOST, with the port if it has one, or *"
-        )
-    return origin
+def origin(text: str) -> str:
+    """Returns a web site's origin as browsers send it, or one of ``EVERY_SITE``."""
+    if text in EVERY_SITE:
+        return text
+    with suppress(ValueError):  # of an IPv6 address
+        found = _ORIGIN.fullmatch(text.lower())
+        if found is not None and int(found[4] or 0) < 2**16:
+            site = f"{found[1]}://{found[2] or f'[{IPv6Address(found[3])}]'}"
+            return site if found[4] in (None, _USUAL_PORTS.get(found[1])) else f"{site}:{found[4]}"
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is not an origin: use SCHEME://HOST or SCHEME://HOST:PORT, or * for all"
+    )
 
 
 def _collector(text: str) -> str:

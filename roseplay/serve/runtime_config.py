@@ -12,9 +12,8 @@ from roseplay.serve.errors import PREFIX, ApiError, OpenAIRoute, refuse_other_me
 from roseplay.serve.served import Served
 from roseplay.settings import SettingError, settings_of
 
-# vLLM's settings that mean the opposite of our knob.
-_OPPOSITES = ("enforce_eager",)
-_OURS = {setting.vllm: name for name, setting in settings_of(Knobs).items() if setting.vllm}
+_KNOBS = settings_of(Knobs)
+_OURS = {setting.vllm: name for name, setting in _KNOBS.items() if setting.vllm}
 
 
 def runtime_config_router(served: Served) -> APIRouter:
@@ -40,7 +39,7 @@ def runtime_config_router(served: Served) -> APIRouter:
 
 def _document(knobs: Knobs | Mapping[str, Any]) -> dict[str, Any]:
     ours = dict(knobs.to_dict() if isinstance(knobs, Knobs) else knobs)
-    theirs = {vllm: ours[name] if vllm not in _OPPOSITES else not ours[name] for vllm, name in _OURS.items()}
+    theirs = {vllm: not ours[name] if _KNOBS[name].opposite else ours[name] for vllm, name in _OURS.items()}
     return {"object": "runtime_config", "knobs": ours, "vllm": theirs}
 
 
@@ -51,14 +50,13 @@ def _under_our_names(changes: Mapping[str, Any]) -> dict[str, Any]:
         ApiError: an unknown name, or two values of one knob. SettingError: a value that cannot be turned round.
     """
     ours: dict[str, Any] = {}
-    known = settings_of(Knobs)
     for given, value in changes.items():
         name = _OURS.get(given, given)
-        if name not in known:
-            names = ", ".join([*known, *_OURS])
+        if name not in _KNOBS:
+            names = ", ".join([*_KNOBS, *_OURS])
             raise ApiError(400, f"there is no knob {given!r}: use {names}", param=given)
-        if given in _OPPOSITES:
-            known[name].check(name, value)
+        if given != name and _KNOBS[name].opposite:
+            _KNOBS[name].check(name, value)
             value = not value
         if name in ours and ours[name] != value:
             raise ApiError(400, f"{given} and {name} are two names of one knob: send one", param=given)

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
+from roseplay.config import SamplingParams
+from roseplay.engine.engine_like import HasTokenizer
 from roseplay.engine.errors import EngineBusyError
+from roseplay.engine.grammar_checks import start_check
 
 SUBMITTING = 16  # concurrent calls
 T = TypeVar("T")
@@ -69,6 +72,15 @@ class Submissions:
             for requests in made:
                 cancel(requests)
             raise
+
+    async def check_grammars(self, engine: HasTokenizer, *answers: SamplingParams) -> None:
+        """Wait until the grammars of answers are checked; raises ``SettingError`` if one cannot be followed.
+
+        This may take seconds, for which it holds no thread.
+        """
+        for structure in {params.structured_outputs for params in answers} - {None} if engine.info.tokenizes else ():
+            start = functools.partial(start_check, str(structure), engine)
+            await asyncio.wrap_future(await self.ask(start, lambda check: check.cancel()))
 
     def _done(self, work: asyncio.Future[Any]) -> None:
         self._turns.release()

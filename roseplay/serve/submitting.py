@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roseplay.config import SamplingParams
+from roseplay.config import API_FIELDS, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.prompts import encode_prompt, template_has
 from roseplay.engine.stream import Stream
-from roseplay.engine.structured import check_structure
-from roseplay.serve.bodies import (
-    MOST_ANSWERS,
-    MOST_PROMPT_LOGPROBS,
-    ChatBody,
-    ChatPrompt,
-    CompletionBody,
-    CountedChat,
-    CountedText,
-    DetokenizeBody,
-    Sampling,
-)
+from roseplay.serve import bodies
 from roseplay.serve.errors import ApiError, under_their_name
 from roseplay.serve.prompt_text import PromptText, prompt_text
 from roseplay.settings import SettingError
-
-_UNCHANGED = ("presence_penalty", "frequency_penalty", "stop", "stop_token_ids", "ignore_eos", "priority")
-# Parameters that the model's author may recommend.
-_DRAWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 # Parameters that are variables of chat templates, and their values that ask for nothing.
 _VARIABLES = {"reasoning_effort": None, "verbosity": "medium"}
@@ -41,14 +26,19 @@ class Prepared(NamedTuple):
     params: SamplingParams
 
 
-def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepared]:
+def prepare(engine: EngineLike, body: bodies.CompletionBody | bodies.ChatBody) -> list[Prepared]:
+    """Returns the requests for all answers to ``body``, whose grammar is not checked; raises ``ApiError``."""
+    return prepare_chat(engine, body) if isinstance(body, bodies.ChatBody) else prepare_completion(engine, body)
+
+
+def prepare_completion(engine: EngineLike, body: bodies.CompletionBody) -> list[Prepared]:
     """Returns ``n`` requests for each prompt, prompt by prompt. Raises ``ApiError`` if a field is wrong."""
     prompts = body.prompts
     if not prompts:
         raise ApiError(400, "prompt is empty: send text or token ids", param="prompt")
-    if len(prompts) * body.n > MOST_ANSWERS:
+    if len(prompts) * body.n > bodies.MOST_ANSWERS:
         raise ApiError(
-            400, f"that is {len(prompts)} prompts times n = {body.n}: send at most {MOST_ANSWERS}", param="n"
+            400, f"that is {len(prompts)} prompts times n = {body.n}: send at most {bodies.MOST_ANSWERS}", param="n"
         )
     token_ids = [_encoded(engine, prompt, "prompt") for prompt in prompts]
     of_prompt = body.logprobs if body.echo else None
@@ -58,22 +48,22 @@ def prepare_completion(engine: EngineLike, body: CompletionBody) -> list[Prepare
     return _prepare(engine, body, token_ids, most, {"logprobs": body.logprobs, "prompt_logprobs": of_prompt})
 
 
-def prepare_chat(engine: EngineLike, body: ChatBody) -> list[Prepared]:
+def prepare_chat(engine: EngineLike, body: bodies.ChatBody) -> list[Prepared]:
     """Returns ``n`` requests for a chat; raises the errors of ``prepare_completion``."""
     token_ids = encode_chat(engine, body)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
 
 
-def encode_chat(engine: EngineLike, body: ChatPrompt) -> list[int]:
+def encode_chat(engine: EngineLike, body: bodies.ChatPrompt) -> list[int]:
     """Returns the token ids of a chat. Raises ``ApiError`` if a field is wrong."""
     messages = [message.as_prompt() for message in body.messages]
     return _encoded(engine, messages, "messages", _template_options(engine.tokenizer, body))
 
 
-def tokenize(engine: EngineLike, body: CountedChat | CountedText) -> dict[str, Any]:
+def tokenize(engine: EngineLike, body: bodies.CountedChat | bodies.CountedText) -> dict[str, Any]:
     """Returns the token ids of a chat or a text, as vLLM does. Raises ``ApiError`` if a field is wrong."""
-    if isinstance(body, CountedChat):
+    if isinstance(body, bodies.CountedChat):
         tokens = encode_chat(engine, body)
     else:
         tokens = _encoded(engine, body.prompt, "prompt", {"add_special_tokens": body.add_special_tokens})
@@ -81,14 +71,14 @@ def tokenize(engine: EngineLike, body: CountedChat | CountedText) -> dict[str, A
     return {"count": len(tokens), "max_model_len": engine.info.max_model_len, "tokens": tokens, "token_strs": names}
 
 
-def detokenize(engine: EngineLike, body: DetokenizeBody) -> dict[str, str]:
+def detokenize(engine: EngineLike, body: bodies.DetokenizeBody) -> dict[str, str]:
     """Returns the text of token ids, as vLLM does. Raises ``ApiError`` if the model has no such tokens."""
     if engine.tokenizer is None:
         raise ApiError(400, "this model has no tokenizer: its tokens have no text", param="tokens")
     return {"prompt": engine.tokenizer.decode(_encoded(engine, body.tokens, "tokens"))}
 
 
-def prompt_texts(engine: EngineLike, body: CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
+def prompt_texts(engine: EngineLike, body: bodies.CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
     """Returns the text of each prompt of these requests."""
     token_ids = [request.token_ids for request in requests[:: body.n]]
     return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
@@ -119,11 +109,11 @@ def cancel_all(streams: Sequence[Stream]) -> None:
 def _encoded(engine: EngineLike, prompt: str | Sequence[Any], param: str, options: Mapping[str, Any] = {}) -> list[int]:
     try:
         return encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size, options)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of deeply nested arguments and variables
         raise ApiError(400, str(error), param=param) from None
 
 
-def _template_options(tokenizer: Any, body: ChatPrompt) -> dict[str, Any]:
+def _template_options(tokenizer: Any, body: bodies.ChatPrompt) -> dict[str, Any]:
     """Returns what a chat asks of the model's chat template; raises ``ApiError`` for what that does not have."""
     options: dict[str, Any] = {}
     if body.continue_final_message:
@@ -136,25 +126,30 @@ def _template_options(tokenizer: Any, body: ChatPrompt) -> dict[str, Any]:
         if value is not None and template_has(tokenizer, name):
             options[name] = value
         elif value not in (None, False, _VARIABLES.get(name)):
-            raise ApiError(400, f"{param} is not supported: the model's chat template does not use it", param=param)
+            why = "the model's chat template does not take it from requests"
+            raise ApiError(400, f"{param} is not supported: {why}", param=param)
     return options
 
 
 def _check_log_probabilities(tokens: int, n: int, likeliest: int) -> None:
     """Raises ``ApiError`` for too many log-probabilities: a prompt's are computed and written for each answer."""
     each = 1 + likeliest
-    if tokens * n * each > MOST_PROMPT_LOGPROBS:
+    if tokens * n * each > bodies.MOST_PROMPT_LOGPROBS:
         raise ApiError(
             400,
             f"echo with logprobs: {tokens:,} prompt tokens times n = {n} times {each} log-probabilities each ="
-            f" {tokens * n * each:,}: send at most {MOST_PROMPT_LOGPROBS:,}, with shorter or fewer prompts, or lower n or"
+            f" {tokens * n * each:,}: send at most {bodies.MOST_PROMPT_LOGPROBS:,}, with shorter or fewer prompts, or lower n or"
             " logprobs",
             param="logprobs",
         )
 
 
 def _prepare(
-    engine: EngineLike, body: Sampling, prompts: list[list[int]], most: int | None, logprobs: Mapping[str, int | None]
+    engine: EngineLike,
+    body: bodies.Sampling,
+    prompts: list[list[int]],
+    most: int | None,
+    logprobs: Mapping[str, int | None],
 ) -> list[Prepared]:
     requests = []
     for token_ids in prompts:
@@ -171,27 +166,19 @@ def _prepare(
     return requests
 
 
-def _params(body: Sampling, engine: EngineLike, number: int, more: Mapping[str, int | None]) -> SamplingParams:
+def _params(body: bodies.Sampling, engine: EngineLike, number: int, more: Mapping[str, int | None]) -> SamplingParams:
     """Returns the parameters of answer ``number`` to one prompt; recommended ones fill in for missing fields."""
     info, (field, structure) = engine.info, body.structure
-    drawn = {name: getattr(body, name) for name in _DRAWN}
-    drawn.update(
-        {name: value for name, value in info.sampling_defaults.items() if name in drawn.keys() - body.model_fields_set}
-    )
-    given: Mapping[str, Any] = {
-        **drawn,
-        "top_k": drawn["top_k"] if drawn["top_k"] > 0 else None,
-        **{name: getattr(body, name) for name in _UNCHANGED},
-        "seed": None if body.seed is None else body.seed + number,
-        "tenant": body.user or None,
-        "structured_outputs": structure,
-        **more,
-    }
+    values = {name: getattr(body, field) for name, field in bodies.COMMON.items()}
+    missing = bodies.COMMON.keys() - body.model_fields_set
+    values |= {name: value for name, value in info.sampling_defaults.items() if name in missing}
+    values |= {"structured_outputs": structure, **more}
+    if values["seed"] is not None:
+        values["seed"] += number
     try:
-        params = SamplingParams(**given)
+        params = SamplingParams(**values)
         info.check_stop_tokens(params)
-        check_structure(params, engine.tokenizer, info)
         return params
     except SettingError as error:
-        names = {**{name: name for name in given}, "max_new_tokens": body.limit, "tenant": "user"}
-        raise under_their_name(error, {**names, "structured_outputs": field}) from None
+        names = {**API_FIELDS, "max_new_tokens": body.limit, "structured_outputs": field}
+        raise under_their_name(error, names) from None

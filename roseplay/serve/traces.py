@@ -38,6 +38,7 @@ SPAN = "llm_request"
 ABORT_S = 1.0
 FLUSH_S = 3.0
 _PATH = "/v1/traces"  # for endpoints without a path
+_REQUEST = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")
 _HEADERS = ("traceparent", "tracestate")
 
 
@@ -57,7 +58,9 @@ class Traces:
         resource = Resource.create({"service.name": "roseplay"}).merge(OTELResourceDetector().detect())
         # Not the global provider: libraries would find that one and add spans of their own.
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_with_path(endpoint))))
+        if not urlsplit(endpoint).path.strip("/"):
+            endpoint = endpoint.rstrip("/") + _PATH
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
         self._tracer = self._provider.get_tracer("roseplay")
         self._propagator = TraceContextTextMapPropagator()
         self._lock = threading.Lock()
@@ -120,10 +123,6 @@ class Traces:
 _FAILURES: dict[FinishReason | None, str] = {FinishReason.ERROR: "the request failed", FinishReason.ABORT: "aborted"}
 
 
-def _with_path(endpoint: str) -> str:
-    return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + _PATH
-
-
 def _attributes(answer: Answer) -> dict[str, Any]:
     """Returns a span's attributes, without undefined ones such as the times of a request that had no token."""
     params, usage, times = answer.streams[0].params, answer.usage(), _times_of(answer.streams)
@@ -133,12 +132,7 @@ def _attributes(answer: Answer) -> dict[str, Any]:
         "gen_ai.request.model": answer.model,
         "gen_ai.request.n": answer.answers_each,
         "gen_ai.request.max_tokens": params.max_new_tokens,
-        "gen_ai.request.temperature": params.temperature,
-        "gen_ai.request.top_p": params.top_p,
-        "gen_ai.request.top_k": params.top_k,
-        "gen_ai.request.frequency_penalty": params.frequency_penalty,
-        "gen_ai.request.presence_penalty": params.presence_penalty,
-        "gen_ai.request.seed": params.seed,
+        **{f"gen_ai.request.{name}": getattr(params, name) for name in _REQUEST},
         "gen_ai.response.model": answer.model,
         "gen_ai.response.finish_reasons": [str(stream.finish_reason) for stream in answer.streams],
         "gen_ai.usage.prompt_tokens": usage["prompt_tokens"],

@@ -64,7 +64,7 @@ def difference(
     verdict: Verdict = "within"
     if median_a is None or median_b is None or range_a is None or range_b is None:
         verdict = "unknown"
-    elif _apart(range_a, range_b) and _size(median_a, median_b) >= math.log(
+    elif (range_a[1] < range_b[0] or range_b[1] < range_a[0]) and _size(median_a, median_b) >= math.log(
         LEAST_RATIO if exact else least_ratio(repeats)
     ):
         verdict = "better" if (median_b < median_a) == (better == "lower") else "worse"
@@ -88,10 +88,6 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _range(values: Sequence[float]) -> Range | None:
     return (min(values), max(values)) if values else None
-
-
-def _apart(one: Range, other: Range) -> bool:
-    return one[1] < other[0] or other[1] < one[0]
 
 
 def _size(a: float, b: float) -> float:

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineBusyError
+from roseplay.engine.stream import Stream
 from roseplay.traffic.sending import send_when_due
 from roseplay.traffic.workload import Arrival, Workload
-
-if TYPE_CHECKING:
-    from roseplay.engine.stream import Stream
 
 MAX_REQUESTS = 10_000
 POLL_S = 0.25  # between checks for a stop while waiting for an answer

@@ -18,8 +18,10 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
 
     Args:
         threads: torch's intra-op threads, as the engine reports them.
-        device: the engine's device.
+        device: the engine's device; of what computes on a ``server``, nothing is known here.
     """
+    if device == "server":
+        return {"roseplay": roseplay.__version__}
     return {
         "roseplay": roseplay.__version__,
         "python": platform.python_version(),
@@ -27,7 +29,7 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
         "transformers": version("transformers"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
-        "cores": _cores(),
+        "cores": num_cpus(),
         "threads": threads,
         "device": device,
         "device_name": _device_name(device),
@@ -36,10 +38,11 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
 
 def overloaded() -> bool:
     """Whether clearly more threads wanted to run than there are cores, on average over the last minute."""
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > _OVERLOADED * _cores()
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > _OVERLOADED * num_cpus()
 
 
-def _cores() -> int:
+def num_cpus() -> int:
+    """Returns the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

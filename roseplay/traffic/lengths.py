@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from roseplay.engine.engine_like import HasTokenizer, Prompt
 from roseplay.engine.prompts import encode_prompt
 
@@ -20,19 +17,12 @@ def prompt_length(prompt: Prompt, engine: HasTokenizer) -> int:
     """
     if engine.info.tokenizes:
         return len(encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size))
-    return _estimated(prompt)
+    if isinstance(prompt, str):
+        return estimated_tokens(prompt)
+    texts = [None if isinstance(part, int) else str(part.get("content", "")) for part in prompt]
+    return sum(1 if text is None else estimated_tokens(text) + _MESSAGE_TOKENS for text in texts)
 
 
 def estimated_tokens(text: str) -> int:
     """Returns the estimated number of tokens in a text whose tokenizer is not available."""
     return -(-len(text) // CHARACTERS_PER_TOKEN)
-
-
-def _estimated(prompt: str | Sequence[int | Mapping[str, Any]]) -> int:
-    if isinstance(prompt, str):
-        return estimated_tokens(prompt)
-    return sum(1 if isinstance(part, int) else _of_message(part) for part in prompt)
-
-
-def _of_message(message: Mapping[str, Any]) -> int:
-    return estimated_tokens(str(message.get("content", ""))) + _MESSAGE_TOKENS

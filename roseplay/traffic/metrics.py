@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from roseplay.core.request import FinishReason
+from roseplay.engine.stream import Stream
 from roseplay.traffic.driver import Played
-
-if TYPE_CHECKING:
-    from roseplay.engine.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, Field
-from pydantic_core import PydanticCustomError
 
 from roseplay.config import SamplingParams
-from roseplay.formats.invalid import Number, Whole, between, validated
+from roseplay.formats.invalid import Number, Whole, between, unfit, validated
 from roseplay.formats.json_text import RepeatedNameError, unique_names
 from roseplay.traffic.arrivals import poisson
 from roseplay.traffic.lengths import CHARACTERS_PER_TOKEN
@@ -258,26 +257,29 @@ def _check_columns(columns: Sequence[str], line: int, without_arrival: bool) -> 
 def _conversations(text: str, _: bool) -> Iterator[OwnRequest]:
     """Yields the first exchange of each conversation: a human's text, and the length of the answer to it."""
     for number, item in enumerate(_json(text, "the file"), 1):
-        where = f"item {number}"
-        turns = item.get("conversations") if isinstance(item, Mapping) else None
-        if not isinstance(turns, list):
-            raise ValueError(
-                f'{where} has no "conversations": write {{"conversations": [{{"from": "human", "value": …}}]}}'
-            )
-        for place, turn in enumerate(turns, 1):
-            if not isinstance(turn, Mapping) or not all(isinstance(turn.get(key), str) for key in ("from", "value")):
-                raise ValueError(f'{where}, turn {place}, must have the texts "from" and "value"')
-        asked = next((place for place, turn in enumerate(turns) if turn["from"] in ("human", "user")), None)
-        if asked is None or not turns[asked]["value"].strip():
+        turns = validated(_Conversation, item, f"item {number}").conversations
+        question = next((place for place, turn in enumerate(turns) if turn.sender in ("human", "user")), None)
+        if question is None or not turns[question].value.strip():
             continue  # data sets have a few of these
-        answer = turns[asked + 1]["value"] if asked + 1 < len(turns) else ""
+        answer = turns[question + 1].value if question + 1 < len(turns) else ""
         tokens = min(MAX_ANSWER_TOKENS, max(1, len(answer) // CHARACTERS_PER_TOKEN))
-        yield _request(where, {"prompt": turns[asked]["value"], "answer_tokens": tokens}, True)
+        yield _request(f"item {number}", {"prompt": turns[question].value, "answer_tokens": tokens}, True)
+
+
+class _Turn(BaseModel):
+    sender: Annotated[str, Field(alias="from")]
+    value: str
+
+
+class _Conversation(BaseModel):
+    """An item of ShareGPT's format; other fields are ignored."""
+
+    conversations: list[_Turn]
 
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise PydanticCustomError("blank", "Input should be text that is not blank")
+        raise unfit("text that is not blank")
     return text
 
 

@@ -86,7 +86,7 @@ def side(
 
 def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
     """Returns gaps in the order of their times: one of those that look alike, at most ``MOST_GAPS``."""
-    distinct = sorted({tuple(_rounded(gap)) for gap in gaps})
+    distinct = sorted({(round(t), round(ms, 1)) for t, ms in gaps})
     if len(distinct) <= MOST_GAPS:
         return [list(gap) for gap in distinct]
     by_length = sorted(distinct, key=lambda gap: gap[1])
@@ -94,11 +94,6 @@ def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
     stride = len(rest) / (MOST_GAPS - _LONGEST)
     kept = [rest[int(number * stride)] for number in range(MOST_GAPS - _LONGEST)]
     return [list(gap) for gap in sorted([*kept, *longest])]
-
-
-def _rounded(gap: Gap) -> list[float]:
-    t, ms = gap
-    return [round(t), round(ms, 1)]
 
 
 def figure(title: str, before: Any, after: Any, unit: str, mark: Mark = "") -> PairFigure:

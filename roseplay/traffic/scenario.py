@@ -13,7 +13,7 @@ from pydantic import Field
 from roseplay.config import EngineConfig, Knobs, SamplingParams
 from roseplay.formats.invalid import Input, Number, Whole, between, validated
 from roseplay.traffic.arrivals import burst, fixed_interval, poisson
-from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
+from roseplay.traffic.prompts import KINDS, Prompt, PromptMix, PromptSource
 from roseplay.traffic.run_figures import FIGURES
 from roseplay.traffic.workload import Workload, make_workload
 
@@ -64,7 +64,7 @@ class Scenario:
         concurrency: clients that each send their next request when the last is answered, in place of arrivals in time.
         max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
         knobs, config: knobs, and fields of ``EngineConfig``, that both arms set.
-        before, after, config_before, config_after: the same for one arm.
+        compared, compared_config: those that each arm sets to its own value, in the order of ``SIDES``.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Scenario:
     look: tuple[str, str]
     watch: str
     price: str | None = None
-    mix: PromptMix
+    mix: PromptMix = KINDS["unique"]
     prompt: str | None = None
     prompt_tokens: int | None = None
     num_requests: int = 32
@@ -85,11 +85,9 @@ class Scenario:
     concurrency: int | None = None
     max_new_tokens: int = 8
     knobs: Mapping[str, Any] = field(default_factory=dict)
-    before: Mapping[str, Any] = field(default_factory=dict)
-    after: Mapping[str, Any] = field(default_factory=dict)
+    compared: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
-    config_before: Mapping[str, Any] = field(default_factory=dict)
-    config_after: Mapping[str, Any] = field(default_factory=dict)
+    compared_config: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for figure in (self.watch, self.price):
@@ -118,7 +116,8 @@ class Scenario:
 
     def own(self, side: str) -> dict[str, dict[str, Any]]:
         """Returns the knobs and the fields of ``EngineConfig`` that only one arm sets."""
-        return {"knobs": dict(getattr(self, side)), "config": dict(getattr(self, f"config_{side}"))}
+        parts, index = {"knobs": self.compared, "config": self.compared_config}, SIDES.index(side)
+        return {part: {name: values[index] for name, values in compared.items()} for part, compared in parts.items()}
 
     def params(self) -> dict[str, Any]:
         """Returns the parameters of its traffic that may be changed; those of ``_OPTIONAL`` only if they are set."""

@@ -1,6 +1,6 @@
 """The scenario library: for each serving idea, traffic that demonstrates it and the settings before and after.
 
-A scenario is data: an entry here is enough for ``roseplay lab`` and the page's lab.
+A scenario is data: an entry here is enough.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _REPEATED = (
 )
 # For scenarios not about sharing: without it, prompts with a common beginning cost as much as others.
 _NO_SHARING = {"prefix_cache": False, "same_step_sharing": False}
+_SHARING = dict.fromkeys(_NO_SHARING, (False, True))
 
 # Longer than any answer, so that all answers have the same length.
 _AGE = {"type": "integer", "minimum": 0, "maximum": 99}
@@ -45,8 +46,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             rate_per_s=50.0,
             max_new_tokens=32,
             knobs={"max_batch_size": 8, "prefill_max_batch_size": 32, **_NO_SHARING},
-            before={"prefill_max_tokens": None},
-            after={"prefill_max_tokens": 64},
+            compared={"prefill_max_tokens": (None, 64)},
         ),
         Scenario(
             name="admission",
@@ -58,10 +58,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             ),
             watch="submit_p50_ms",
             price="queue_p50_ms",
-            mix=KINDS["unique"],
             knobs=_NO_SHARING,
-            before={"admission": "blocking"},
-            after={"admission": "queued"},
+            compared={"admission": ("blocking", "queued")},
         ),
         Scenario(
             name="batched-prefill",
@@ -73,10 +71,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             ),
             watch="ttft_p50_ms",
             price="itl_max_ms",
-            mix=KINDS["unique"],
             knobs=_NO_SHARING,
-            before={"prefill_max_batch_size": 1},
-            after={"prefill_max_batch_size": None},
+            compared={"prefill_max_batch_size": (1, None)},
         ),
         Scenario(
             name="dedup",
@@ -90,8 +86,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             price="tpot_p50_ms",
             mix=PromptMix(unique=False, repeats=(16,)),
             max_new_tokens=16,
-            before=_NO_SHARING,
-            after={"same_step_sharing": True, "prefix_cache": True},
+            compared=_SHARING,
         ),
         Scenario(
             name="shared-head",
@@ -105,8 +100,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             price="tpot_p50_ms",
             mix=KINDS["shared_head"],
             max_new_tokens=16,
-            before=_NO_SHARING,
-            after={"same_step_sharing": True, "prefix_cache": True},
+            compared=_SHARING,
         ),
         Scenario(
             name="batched-append",
@@ -117,12 +111,10 @@ SCENARIOS: Mapping[str, Scenario] = {
                 "The price: none in these figures; the written blocks are the same.",
             ),
             watch="output_tokens_per_s",
-            mix=KINDS["unique"],
             num_requests=64,
             max_new_tokens=64,
             knobs={"max_batch_size": 64, **_NO_SHARING},
-            before={"batched_append": False},
-            after={"batched_append": True},
+            compared={"batched_append": (False, True)},
         ),
         Scenario(
             name="long-context",
@@ -140,8 +132,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             rate_per_s=40.0,
             max_new_tokens=64,
             knobs=_NO_SHARING,
-            before={"chunked_prefill": False, "prefill_max_tokens": None},
-            after={"chunked_prefill": True, "prefill_max_tokens": 64},
+            compared={"chunked_prefill": (False, True), "prefill_max_tokens": (None, 64)},
         ),
         Scenario(
             name="kv-pressure",
@@ -153,13 +144,11 @@ SCENARIOS: Mapping[str, Scenario] = {
             ),
             watch="preemptions",
             price="kv_pool_tokens",
-            mix=KINDS["unique"],
             num_requests=24,
             max_new_tokens=96,
             knobs=_NO_SHARING,
             config={"block_size": 16},
-            config_before={"num_blocks": 65},
-            config_after={"num_blocks": 257},
+            compared_config={"num_blocks": (65, 257)},
         ),
         Scenario(
             name="eviction",
@@ -174,8 +163,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             num_requests=40,
             knobs={"max_batch_size": 1},
             config={"num_blocks": 65, "block_size": 16},
-            before={"eviction_policy": "lru"},
-            after={"eviction_policy": "lfu"},
+            compared={"eviction_policy": ("lru", "lfu")},
         ),
         Scenario(
             name="pinned-prefix",
@@ -190,8 +178,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             num_requests=40,
             knobs={"max_batch_size": 1},
             config={"num_blocks": 65, "block_size": 16},
-            before={"pinned_blocks": 0},
-            after={"pinned_blocks": 16},
+            compared={"pinned_blocks": (0, 16)},
         ),
         Scenario(
             name="swap",
@@ -208,8 +195,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             max_new_tokens=96,
             knobs=_NO_SHARING,
             config={"num_blocks": 129, "block_size": 16},
-            before={"preemption_mode": "recompute"},
-            after={"preemption_mode": "swap"},
+            compared={"preemption_mode": ("recompute", "swap")},
         ),
         Scenario(
             name="poisson",
@@ -221,14 +207,12 @@ SCENARIOS: Mapping[str, Scenario] = {
             ),
             watch="queue_p50_ms",
             price="itl_p50_ms",
-            mix=KINDS["unique"],
             num_requests=64,
             arrivals="poisson",
             rate_per_s=40.0,
             max_new_tokens=32,
             knobs=_NO_SHARING,
-            before={"max_batch_size": 4},
-            after={"max_batch_size": 32},
+            compared={"max_batch_size": (4, 32)},
         ),
         Scenario(
             name="fair-tenants",
@@ -240,13 +224,11 @@ SCENARIOS: Mapping[str, Scenario] = {
             ),
             watch="small_tenant_queue_p50_ms",
             price="large_tenant_queue_p50_ms",
-            mix=KINDS["unique"],
             num_requests=64,
             tenants=("quiet", *["flood"] * 7),
             max_new_tokens=16,
             knobs={"max_batch_size": 4, **_NO_SHARING},
-            before={"scheduling_policy": "fcfs"},
-            after={"scheduling_policy": "fair"},
+            compared={"scheduling_policy": ("fcfs", "fair")},
         ),
         Scenario(
             name="shortest-first",
@@ -261,8 +243,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             mix=KINDS["mix"],
             max_new_tokens=16,
             knobs={"max_batch_size": 4, **_NO_SHARING},
-            before={"scheduling_policy": "fcfs"},
-            after={"scheduling_policy": "shortest"},
+            compared={"scheduling_policy": ("fcfs", "shortest")},
         ),
         Scenario(
             name="max-overtakes",
@@ -278,8 +259,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             num_requests=64,
             max_new_tokens=16,
             knobs={"max_batch_size": 4, "scheduling_policy": "shortest", **_NO_SHARING},
-            before={"max_overtakes": None},
-            after={"max_overtakes": 8},
+            compared={"max_overtakes": (None, 8)},
         ),
         Scenario(
             name="prefill-interval",
@@ -297,8 +277,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             rate_per_s=20.0,
             max_new_tokens=64,
             knobs=_NO_SHARING,
-            before={"prefill_interval": 0},
-            after={"prefill_interval": 32},
+            compared={"prefill_interval": (0, 32)},
         ),
         Scenario(
             name="speculation",
@@ -316,8 +295,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             arrivals="interval",
             rate_per_s=0.3,
             max_new_tokens=128,
-            before={"speculative_tokens": 0},
-            after={"speculative_tokens": 7},
+            compared={"speculative_tokens": (0, 7)},
         ),
         Scenario(
             name="structured-output",
@@ -328,14 +306,12 @@ SCENARIOS: Mapping[str, Scenario] = {
                 "The price: none while a core is free; otherwise the masks take time from the model.",
             ),
             watch="mask_wait_ms",
-            mix=KINDS["unique"],
             num_requests=16,
             structured_outputs=_ANIMALS,
             structured_every=2,
             max_new_tokens=48,
             knobs=_NO_SHARING,
-            config_before={"mask_overlap": False},
-            config_after={"mask_overlap": True},
+            compared_config={"mask_overlap": (False, True)},
         ),
     )
 }

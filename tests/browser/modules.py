@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,3 +34,35 @@ def bare_page(browser: Browser, content: str, *, settings: Any = None, **options
     page.goto(SITE)
     page.evaluate("import('/static/page.js').then(() => null)")
     return page
+
+
+def panels(browser: Browser, sizes: Mapping[str, tuple[int, int]], *, plotly: bool = False, **options: Any) -> Page:
+    """Open a page with the panels of Live that have these names, each of its size."""
+    boxes = "".join(
+        f'<section id="{name}" style="width:{width}px;height:{height}px;display:flex;flex-direction:column;float:left">'
+        f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
+        '<div class="rp-plot"></div></section>'
+        for name, (width, height) in sizes.items()
+    )
+    page = bare_page(browser, f"<style>{STYLES}</style><body>{boxes}</body>", **options)
+    if plotly:
+        page.add_script_tag(path=assets.plotly_file())
+    for name in sizes:
+        page.evaluate(f"Rose.load('live/{name}.js').then(({{ mount }}) => mount(document.getElementById('{name}')))")
+    return page
+
+
+@contextmanager
+def without_errors(page: Page) -> Iterator[None]:
+    """Fails if the page reports an error meanwhile."""
+    wrong: list[str] = []
+    listeners: dict[str, Callable[[Any], Any]] = {
+        "pageerror": lambda error: wrong.append(str(error)),
+        "console": lambda message: message.type == "error" and wrong.append(message.text),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)  # type: ignore[call-overload]
+    yield
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    assert not wrong

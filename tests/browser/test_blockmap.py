@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from roseplay.config import SamplingParams
-from roseplay.engine.records import BlockChange, StepRecord
-from tests.browser.conftest import Served, serving
-from tests.browser.modules import STYLES, bare_page
-from tests.play.fake_engine import FakeEngine
+from tests.browser.modules import STYLES, bare_page, without_errors
 
 FREE, CACHED, ACTIVE, SHARED = [0, -1, 0], [0, -1, 1], [1, 1, 0], [3, 2, 1]
 MIDDLE, FOOT, EDGE = (0.5, 0.25), (0.1, 0.96), (0.04, 0.5)
@@ -130,20 +125,13 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture
 def blocks(page: Page) -> Iterator[Map]:
     """An empty map. An error on its page fails the test."""
-    wrong: list[str] = []
-
-    def failed(error: Any) -> None:
-        wrong.append(str(error))
-
-    page.on("pageerror", failed)
-    page.mouse.move(590, 490)
-    page.keyboard.press("Escape")
-    page.get_by_role("button", name="physical").click()
-    blocks = Map(page)
-    blocks.fill({})
-    yield blocks
-    page.remove_listener("pageerror", failed)
-    assert not wrong
+    with without_errors(page):
+        page.mouse.move(590, 490)
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="physical").click()
+        blocks = Map(page)
+        blocks.fill({})
+        yield blocks
 
 
 def count(page: Page, name: str) -> str:
@@ -229,13 +217,6 @@ def test_what_is_known_of_a_state_is_told(wide: Map) -> None:
     button.click()
 
 
-def test_states_beside_blocks_of_any_number_fit(blocks: Map) -> None:
-    for total, slots, kept in ((8192, 64, 64), (448, 256, 256), (448, 4096, 10_000)):
-        info = {"state_slots": slots, "state_snapshots": kept}
-        blocks.fill({1: [1, 2, 0]}, total=total, info=info, states={1: [1, 0]}, used=total)
-        assert blocks.painted("hues[0]", x=38) > 0, "the first slot"
-
-
 def test_blocks_are_coloured_by_what_they_are(blocks: Map) -> None:
     assert blocks.pixel(0) == blocks.color("free")
     blocks.fill({1: ACTIVE, 2: CACHED, 3: SHARED, 66: [1, 2, 0]})
@@ -277,27 +258,6 @@ def test_a_pick_dims_the_rest_and_pointing_does_not(blocks: Map) -> None:
     blocks.page.evaluate("Rose.emit('select', null)")
     blocks.drawn()
     assert blocks.pixel(0) == blocks.color("hues[0]")
-
-
-def test_by_request(blocks: Map) -> None:
-    blocks.fill({5: [1, 3, 0], 100: ACTIVE, 200: CACHED, 300: ACTIVE})
-    blocks.page.get_by_role("button", name="by request").click()
-    blocks.drawn()
-    assert [blocks.pixel(i) for i in (0, 1)] == [blocks.color("hues[0]")] * 2
-    assert blocks.pixel(2)[3] == pytest.approx(0.74 * 255, abs=2)
-    assert blocks.pixel(3, EDGE) == blocks.color("cachedline")
-    assert blocks.pixel(4) == blocks.color("free")
-
-
-def test_a_pool_that_has_room_has_a_cell_for_each_block(blocks: Map) -> None:
-    for total in (12, 700, 6000):
-        blocks.fill({total: ACTIVE}, total=total)
-        height, width = blocks.page.evaluate(
-            "[document.querySelector('.rp-plot').clientHeight, document.body.scrollWidth]"
-        )
-        assert height > 100 and width == 600
-        assert blocks.sub() == f"{total} × 16 tokens"
-        assert blocks.painted("hues[0]") > 0
 
 
 def test_blocks_without_room_were_never_used_and_are_one_bar(blocks: Map) -> None:
@@ -470,46 +430,3 @@ def test_a_refusal_is_said(blocks: Map) -> None:
     answer(blocks.page, {"detail": "the engine is closed"}, 503)
     blocks.page.locator("canvas").click(position=blocks.cell(0))
     expect(blocks.page.get_by_role("dialog")).to_contain_text("The engine is closed.")
-
-
-class LargeEngine(FakeEngine):
-    """Its first step uses 5,000 of 200,000 blocks, and each later step uses one more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.info = dataclasses.replace(self.info, num_blocks=200_001)
-
-    def _record(self, *args: Any) -> StepRecord:
-        record = super()._record(*args)
-        record.new_pool = record.step_id == 0
-        held = [(block, 1, record.entries[0].request_id, block % 3 == 0) for block in range(1, 5001)]
-        record.block_changes = [BlockChange(*row) for row in held] if record.new_pool else []
-        record.block_changes.append(BlockChange(5001 + record.step_id, 0, -1, True))
-        return record
-
-
-@pytest.fixture
-def large() -> Iterator[Served]:
-    with serving(LargeEngine()) as served:
-        yield served
-
-
-def test_a_page_over_a_pool_of_200_000_blocks(large: Served, open_page: Callable[..., Page]) -> None:
-    counts = "window.Rose && Object.values(Rose.blocks.counts()).join()"
-    page = open_page(large)
-    large.engine.submit([1, 2, 3], SamplingParams(max_new_tokens=50))
-    large.engine.step()
-    page.wait_for_function(f"({counts}) === '194999,1,5000,0,0,194999,0'")
-    large.engine.step(2)
-    page.wait_for_function(f"({counts}) === '194997,3,5000,0,0,194997,0'")
-    page.reload()
-    page.wait_for_function(f"({counts}) === '194997,3,5000,0,0,194997,0'")
-    assert page.evaluate("fetch('/ui/delta').then((reply) => reply.text()).then((text) => text.length)") < 200_000
-    map_ = page.locator("#rp-blockmap")
-    expect(map_.locator(".rp-sub")).to_have_text("200\u202f000 × 16 tokens")
-    for _ in range(4):
-        map_.get_by_role("button", name="Show fewer blocks").click()
-    expect(map_.locator(".rp-sub")).to_contain_text(re.compile(r"–[\d\u202f]+ of 5\u202f003$"))
-    map_.locator("canvas").focus()
-    page.keyboard.press("End")
-    expect(map_.get_by_role("status")).to_have_text("Block 5003: cached")

@@ -13,8 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.engine.records import COLUMNS, StepRow
-from roseplay.play.web import assets
-from tests.browser.modules import STYLES, bare_page
+from tests.browser.modules import panels, without_errors
 
 PANELS = {"itl": (556, 330), "tokens": (556, 160), "ttft": (278, 186), "kvtime": (278, 186), "steps": (652, 463)}
 TIMED = ("itl", "tokens", "kvtime")
@@ -184,21 +183,8 @@ class Views:
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     """All panels at their usual sizes, on a page without anything else."""
-    boxes = "".join(
-        f'<section id="{name}" style="width:{width}px;height:{height}px;display:flex;flex-direction:column;float:left">'
-        f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
-        '<div class="rp-plot"></div></section>'
-        for name, (width, height) in PANELS.items()
-    )
-    page = bare_page(
-        browser,
-        f"<style>{STYLES}</style><body>{boxes}</body>",
-        viewport={"width": 1240, "height": 900},
-        reduced_motion="no-preference",
-    )
-    page.add_script_tag(path=assets.plotly_file())
-    for name in PANELS:
-        page.evaluate(f"Rose.load('live/{name}.js').then(({{ mount }}) => mount(document.getElementById('{name}')))")
+    usual = {"viewport": {"width": 1240, "height": 900}, "reduced_motion": "no-preference"}
+    page = panels(browser, PANELS, plotly=True, **usual)
     yield page
     page.close()
 
@@ -206,23 +192,14 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture
 def views(page: Page) -> Iterator[Views]:
     """Empty panels. An error on their page fails the test."""
-    wrong: list[str] = []
-    failed, said = (
-        lambda error: wrong.append(str(error)),
-        lambda one: wrong.append(one.text) if one.type == "error" else None,
-    )
-    page.on("pageerror", failed)
-    page.on("console", said)
     views = Views(page)
-    page.mouse.move(0, 0)
-    page.evaluate("document.body.classList.remove('dark')")
-    page.get_by_role("button", name="lin", exact=True).click()
-    page.keyboard.press("Escape")
-    views.apply(Traffic("empty"))
-    yield views
-    page.remove_listener("pageerror", failed)
-    page.remove_listener("console", said)
-    assert not wrong
+    with without_errors(page):
+        page.mouse.move(0, 0)
+        page.evaluate("document.body.classList.remove('dark')")
+        page.get_by_role("button", name="lin", exact=True).click()
+        page.keyboard.press("Escape")
+        views.apply(Traffic("empty"))
+        yield views
 
 
 def test_traffic_is_drawn_in_every_panel(views: Views) -> None:

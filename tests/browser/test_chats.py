@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Held, Served, answer_at_most, ask, ready, reload, state, text
 from tests.browser.modules import bare_page
+from tests.pages import Held, Served, answer_at_most, ask, ready, reload, state, text
 from tests.play.fake_engine import WORDS
 from tests.waiting import wait_until
 
@@ -36,11 +36,7 @@ def tool(page: Page, name: str) -> Any:
 
 def ask_lane_1(page: Page, prompt: str, *, tokens: int | None = None) -> None:
     if tokens is not None:
-        page.evaluate(
-            "([n, tab]) => fetch('/ui/sampling', {method: 'POST', headers: {'Content-Type': 'application/json'},"
-            " body: JSON.stringify({tab, lane: 1, changes: {max_new_tokens: n}})}).then((r) => r.text())",
-            [tokens, page.evaluate("Rose.tab")],
-        )
+        answer_at_most(page, tokens, lane=1)
     page.locator("#to input").click()
     page.get_by_role("option", name=re.compile("lane 1$")).click()
     say(page, prompt)
@@ -148,26 +144,6 @@ def test_copy(page: Page) -> None:
     tool(page, "Copy").click(modifiers=["Shift"])
     expect(page.locator("#rp-lanes .rp-said")).to_have_text("Lane 1: copied the chat.")
     assert page.evaluate("navigator.clipboard.readText()") == "> <b>one</b>\n\n" + "".join(WORDS)
-
-
-def test_a_phone(phone: Page) -> None:
-    answer_at_most(phone, 1800)  # still running at the end, even on a busy machine
-    ask(phone, "hello " * 40)
-    expect(state(phone, 1)).to_have_text(RUNNING)
-    buttons = phone.locator("#rp-lane-1 header button:visible")
-    expect(buttons).to_have_count(5)
-    for button in buttons.all():
-        box = button.bounding_box()
-        assert box and box["width"] >= 44 and box["height"] >= 44
-    assert phone.evaluate(WIDTH) == 0
-    phone.locator("#rp-knobs-button").tap()
-    phone.locator("#sampling").tap()
-    expect(phone.locator("#rp-sampling")).to_be_visible()
-    box = phone.locator("#rp-sampling").bounding_box()
-    assert box and box["x"] == 0 and box["width"] == 390 and box["y"] + box["height"] == pytest.approx(844, abs=1)
-    assert phone.evaluate(WIDTH) == 0
-    phone.get_by_role("button", name="Close").tap()
-    expect(phone.locator("#rp-sampling")).to_be_hidden()
 
 
 # ---- sampling
@@ -302,12 +278,12 @@ class Loose:
                  window.turn = new Turn(7); document.body.replaceChildren(turn.root); }"""
         )
 
-    def take(self, gaps: list[float], *, state: str = "decode", word: str = "abc") -> None:
+    def take(self, gaps: list[float], *, state: str = "decode", word: str = "abc", late: Sequence[Any] = ()) -> None:
         first = [100_000] if self.tokens == 0 else []
         news = {
             "rid": 7, "question": "q", "left_out": 0, "text_from": 3 * self.tokens, "text": word * (len(gaps) + len(first)),
             "tokens_from": self.tokens, "widths": [len(word)] * (len(gaps) + len(first)),
-            "times": first + [round(100 * gap) for gap in gaps], "state": state, "prompt": 3, "cached": 0, "error": None,
+            "times": first + [round(100 * gap) for gap in gaps], "late": late, "state": state, "prompt": 3, "cached": 0, "error": None,
         }  # fmt: skip
         self.tokens += len(news["widths"])  # type: ignore[arg-type]
         self.page.evaluate("news => turn.take(JSON.parse(news))", json.dumps(news))
@@ -332,33 +308,13 @@ def test_only_slow_tokens_are_tinted(bare: Page) -> None:
     turn = Loose(bare)
     turn.take([20.0] * 20)
     assert (turn.tinted(), turn.nodes()) == ({}, 1)
-    turn.take([29.0, 31.0], word="def")  # 1.45 and 1.55 times the median
+    turn.take([29.0, 31.0], word="def", late=[[1460.0, 20.0]])
     assert turn.tinted() == {"def": "2%"}
     turn.take([20.0, 500.0, 20.0, 20.0], word="ghi")
+    turn.take([], late=[[1980.0, 20.0]])  # known after it was drawn
     assert turn.tinted() == {"def": "2%", "ghi": "30%"}
     assert turn.nodes() == 5
     assert bare.evaluate("turn.answer.textContent") == "abc" * 21 + "def" * 2 + "ghi" * 4
-
-
-def test_slow_motion_tints_nothing(bare: Page) -> None:
-    turn = Loose(bare)
-    bare.evaluate("Rose.store.marks = [{ t: 1410, changes: { slow_motion: [1, 5] } }]")
-    bare.evaluate("Rose.store.knobs = { slow_motion: 5 }")
-    turn.take([20.0] * 20)
-    turn.take([100.0] * 20, state="done")
-    assert turn.tinted() == {}
-    bare.evaluate("Rose.store.marks = []")
-    bare.evaluate("Rose.store.knobs = {}")
-
-
-def test_at_its_end_an_answer_is_measured_as_a_whole(bare: Page) -> None:
-    turn = Loose(bare)
-    turn.take([200.0] * 8 + [20.0] * 12)  # slow at first, so the running median hides it
-    turn.take([20.0] * 40)
-    turn.take([20.0], state="done")
-    assert turn.tinted() == {"abc" * 8: "30%"}
-    assert bare.evaluate("turn.p50") == 20
-    assert turn.nodes() == 3
 
 
 def test_a_marked_token_stands_alone(bare: Page) -> None:
@@ -486,7 +442,7 @@ def test_a_click_on_a_slow_token_asks_why_until_another_selection_takes_its_plac
     page.evaluate("Rose.store.tokens.clear()")
     click_text(page, strongest.last)
     expect(page.locator(".rp-pop")).to_contain_text("Its step is no longer kept")
-    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms; the median of its answer is"))
+    expect(page.locator(".rp-pop")).to_contain_text(re.compile(r"It took [\d\s.]+\sms instead of \d"))
     expect(page.locator("#rp-lane-1 .rp-chosen")).to_have_count(1)
 
 

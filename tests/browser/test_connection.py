@@ -1,4 +1,7 @@
-"""A server or an engine stops responding: the page says so, shows nothing as current, and recovers by itself."""
+"""A server or an engine stops responding: the page says so, shows nothing as current, and recovers by itself.
+
+Also what every test in a browser relies on: requests to other hosts are reported, and unanswered calls are counted.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from playwright.sync_api import Page, expect
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
-from tests.browser.conftest import DESKTOP, PHONE, Held, Served, answer_at_most, ask, state, text
+from tests.pages import DESKTOP, PHONE, Held, Served, answer_at_most, ask, settled, state, text
 from tests.play.fake_engine import FakeEngine
 from tests.waiting import wait_until
 
@@ -141,6 +144,7 @@ def test_a_server_that_hangs_and_goes_on(page: Page) -> None:
     stands_still(page)
     expect(page.locator("#burst")).to_be_disabled()
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "lost")
+    expect(page.locator(".rp-live")).to_have_text("reconnecting")
     held.end()  # the held polls continue
     expect(banner(page)).to_be_hidden()
     expect(page.locator("#burst")).to_be_enabled()
@@ -152,10 +156,11 @@ def test_an_engine_that_is_overdue_or_has_ended(page: Page) -> None:
     head: dict[str, Any] = {}
     page.route("**/ui/delta*", lambda route: route.fulfill(json={**route.fetch().json(), **head}))
     sentence = "The engine's step has taken 12 s and should have taken 2."
-    head["health"] = sentence
+    head |= {"health": sentence, "overdue": True}
     expect(banner(page).locator("[role=alert]")).to_have_text(sentence)
     expect(page.locator("#rp-lane-2 .rp-stall")).to_have_text(sentence)
     expect(page.locator("#burst")).to_be_enabled()
+    expect(page.locator(".rp-live")).to_have_text("no answer")
     head |= {"alive": False, "health": None}
     expect(banner(page).locator("[role=alert]")).to_have_text("The engine has stopped: restart it.")
     expect(page.locator("#burst")).to_be_disabled()
@@ -165,3 +170,19 @@ def test_an_engine_that_is_overdue_or_has_ended(page: Page) -> None:
     expect(banner(page)).to_be_hidden()
     expect(page.locator("#burst")).to_be_enabled()
     expect(page.locator("#rp-lane-2 .rp-stall")).to_be_hidden()
+
+
+def test_a_request_to_another_host_is_an_error_on_the_console(page: Page, expect_error: Callable[[str], None]) -> None:
+    expect_error("a request to another host: http://192.0.2.1/x")
+    page.route("http://192.0.2.1/*", lambda route: route.fulfill(body=""))  # so that the failure itself is no error
+    with page.expect_console_message(lambda message: message.type == "error") as reported:
+        page.evaluate("fetch('http://192.0.2.1/x', { mode: 'no-cors' }).then(() => null)")
+    assert reported.value.text == "a request to another host: http://192.0.2.1/x"
+
+
+def test_a_call_counts_until_it_is_answered(page: Page) -> None:
+    held = Held(page, "**/ui/call/*")
+    ask(page, "hello")
+    page.wait_for_function("unanswered === 1")
+    held.go_on()
+    settled(page)

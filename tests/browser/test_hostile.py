@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -16,12 +15,9 @@ from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground
-from roseplay.play.replay_server import ReplayServer
 from roseplay.recording.exports import export
-from tests.browser.conftest import Served, answer_at_most, ask, serving, text
-from tests.browser.test_lab import DOCUMENT, open_file, open_lab
 from tests.browser.test_replay import open_recording, to_the_end
-from tests.play.conftest import serving as serving_page
+from tests.pages import REFUSED, Served, answer_at_most, ask, serving, text
 from tests.play.fake_engine import INFO, FakeEngine
 from tests.recording.test_hostile import Lines, encoded, hostile
 from tests.recording.test_recording import MINE, run
@@ -123,19 +119,6 @@ def test_an_opened_recording(hostile_file: Path, page: Page) -> None:
     unharmed(page)
 
 
-def test_a_recording_that_the_server_was_started_for(hostile_file: Path, open_page: Callable[..., Page]) -> None:
-    with serving_page(None, ReplayServer(hostile_file)) as address:
-        page = open_page(Served(address, None), live=False)
-        page.wait_for_function("() => window.Rose && Rose.panels && Rose.panels.length >= 4 && Rose.replay.on")
-        expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
-        assert IMAGE in (page.locator(".rp-model-chip").get_attribute("title") or "")
-        page.evaluate(EVERYWHERE)
-        page.get_by_role("tab", name="Traces").click()
-        expect(page.locator("#rp-traces-all")).to_contain_text(IMAGE)
-        unharmed(page)
-        page.close()
-
-
 def test_what_the_views_draw_is_text_even_if_nobody_checked_it(page: Page, lines: Lines) -> None:
     """A recording's burst id was once a way in. Here the data bypasses the readers that check it."""
     delta = {
@@ -160,7 +143,10 @@ def test_what_the_views_draw_is_text_even_if_nobody_checked_it(page: Page, lines
     page.evaluate("() => Rose.poll.hold(false)")
 
 
-def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, page: Page) -> None:
+def test_a_live_engine_with_a_hostile_name_and_texts(
+    odd: Served, page: Page, expect_error: Callable[[str], None]
+) -> None:
+    expect_error(REFUSED)
     expect(page.locator(".rp-model-chip")).to_contain_text(IMAGE)
     answer_at_most(page, 1800)  # still running when it fails, even on a busy machine
     ask(page, SCRIPT)
@@ -170,54 +156,9 @@ def test_a_live_engine_with_a_hostile_name_and_texts(odd: Served, page: Page) ->
     expect(page.locator("#rp-lane-1 .rp-error")).to_contain_text(IMAGE)
     odd.engine.refusal = f"{SCRIPT} is refused"
     ask(page, "again")
-    expect(page.get_by_text("is refused").first).to_be_visible()  # the message that Gradio shows
+    expect(page.locator("#rp-message")).to_contain_text(f"{SCRIPT} is refused")
     page.evaluate(EVERYWHERE)
     unharmed(page)
-
-
-def hostile_document() -> dict[str, Any]:
-    """A result of the Lab in which every text is markup."""
-
-    def rewrite(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {name: rewrite(one, name) for name, one in value.items()}
-        if isinstance(value, list):
-            return [rewrite(one, key) for one in value]
-        kept = key in ("kind", "order", "arm", "id", "created", "reason", "differs")
-        return value if kept or not isinstance(value, str) else SCRIPT
-
-    document: dict[str, Any] = rewrite(json.loads(DOCUMENT.read_text()))
-    del document["summary"]
-    document["name"] = SCRIPT
-    for arm in document["arms"].values():
-        arm["knobs"][SCRIPT] = SCRIPT
-        arm["differs"] += [SCRIPT, "nothing at all"]
-    document["params"][SCRIPT] = 1
-    document["environment"][SCRIPT] = SCRIPT
-    return document
-
-
-def test_a_result_of_the_lab(odd: Served, page: Page, tmp_path: Path) -> None:
-    path = tmp_path / f"{IMAGE}.json"
-    path.write_text(json.dumps(hostile_document()))
-    open_lab(page)
-    open_file(page, path)
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    expect(page.locator("#rp-lab-progress h3")).to_contain_text(IMAGE)
-    expect(page.locator("#rp-lab-settings")).to_contain_text(IMAGE)
-    for canvas in page.locator(".rp-lab-canvas:visible").all():
-        canvas.hover()
-    page.locator("#lab-results").click()
-    expect(page.locator("#rp-lab-results li")).to_contain_text(IMAGE)
-    unharmed(page)
-    identity = page.evaluate("Rose.load('lab/document.js').then(({ idOnServer }) => idOnServer(Rose.lab.document))")
-    report = httpx.get(f"{odd.address}/ui/lab/result/{identity}/report.html", timeout=60)
-    assert report.status_code == 200
-    away = page.context.new_page()
-    away.set_content(report.text)
-    expect(away.locator("h1")).to_contain_text(IMAGE)
-    unharmed(away)
-    away.close()
 
 
 def test_a_report_of_a_hostile_run(lines: Lines, browser: Browser, tmp_path: Path) -> None:

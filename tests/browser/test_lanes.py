@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Held, Served, answer_at_most, ask, ready, reload, settled, state, text
+from tests.browser.test_looks import OVERFLOW
+from tests.pages import DESKTOP, REFUSED, Held, answer_at_most, ask, ready, reload, settled, state, text
 
 RUNNING = re.compile(r"decode · [1-9]\d* tok")
 
@@ -28,22 +29,6 @@ def test_the_prompt_says_which_lanes_it_asks_and_one_can_be_stopped(page: Page) 
     expect(prompt).to_have_attribute("placeholder", "Ask both lanes…")
 
 
-def test_two_tabs_do_not_fight(mock: Served, page: Page, open_page: Callable[..., Page]) -> None:
-    mine, yours = page, open_page(mock)
-    for tab in (mine, yours):
-        answer_at_most(tab, 1800)  # still running when it is stopped, even on a busy machine
-    ask(mine, "mine")
-    ask(yours, "yours")
-    expect(state(mine, 1)).to_have_text(RUNNING)
-    expect(state(yours, 1)).to_have_text(RUNNING)
-    mine.locator("#stop").click()
-    for lane in range(1, 5):
-        expect(state(mine, lane)).to_have_text(re.compile("stopped"))
-    expect(state(yours, 1)).to_have_text(RUNNING)
-    expect(mine.locator("#rp-lane-1 h4")).to_have_text("mine")
-    expect(yours.locator("#rp-lane-1 h4")).to_have_text("yours")
-
-
 def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(page: Page) -> None:
     size = page.locator("#burst-size input[type=number]")
     size.fill("7")
@@ -54,10 +39,7 @@ def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(p
     ask(page, "hello")
     expect(state(page, 8)).to_have_text(RUNNING)
     expect(text(page, 8)).to_contain_text("packs prompts")
-    overflow = (
-        "() => document.documentElement.scrollHeight > innerHeight || document.documentElement.scrollWidth > innerWidth"
-    )
-    assert not page.evaluate(overflow)
+    assert max(page.evaluate(OVERFLOW)) <= 0
     before = page.locator("#rp-lane-8 .rp-a").inner_text()
     reload(page)
     ready(page)
@@ -73,13 +55,6 @@ def test_a_question_in_an_empty_lane_can_be_asked(page: Page) -> None:
     page.locator("#rp-lane-2 .rp-hint button").first.click()
     expect(state(page, 2)).to_have_text(RUNNING)
     expect(state(page, 1)).to_be_empty()
-
-
-def test_html_of_a_model_is_text(page: Page) -> None:
-    ask(page, "<img src=x onerror=alert(1)> & <b>bold</b>")
-    expect(text(page, 1)).to_contain_text("waits <b>long</b> für 🌹")
-    expect(page.locator("#rp-lane-1 h4")).to_have_text("<img src=x onerror=alert(1)> & <b>bold</b>")
-    assert page.locator(".rp-lanes :is(img, .rp-text b, h4 b)").count() == 0
 
 
 def test_the_text_stays_where_the_reader_scrolled(page: Page) -> None:
@@ -98,7 +73,8 @@ def test_the_text_stays_where_the_reader_scrolled(page: Page) -> None:
     assert box.evaluate("t => t.scrollTop") == 10
 
 
-def test_an_empty_prompt_is_told_and_nothing_is_lost(page: Page) -> None:
+def test_an_empty_prompt_is_told_and_nothing_is_lost(page: Page, expect_error: Callable[[str], None]) -> None:
+    expect_error(REFUSED)
     ask(page, "   ")
     expect(page.get_by_text("the prompt is empty")).to_be_visible()
     ask(page, "x" * 4000)
@@ -107,8 +83,9 @@ def test_an_empty_prompt_is_told_and_nothing_is_lost(page: Page) -> None:
     expect(page.locator(".rp-live")).to_have_attribute("data-state", "live")
 
 
-def test_what_is_typed_while_a_prompt_is_sent_is_kept(page: Page) -> None:
-    prompt, held = "#prompt input", Held(page, "**/gradio_api/queue/join*")
+def test_what_is_typed_while_a_prompt_is_sent_is_kept(page: Page, expect_error: Callable[[str], None]) -> None:
+    expect_error(REFUSED)
+    prompt, held = "#prompt input", Held(page, "**/ui/call/submit")
     for first, then in (("one", "two"), ("   ", "three")):  # the second is refused
         ask(page, first)
         expect(page.locator(prompt)).to_have_value("")
@@ -144,3 +121,12 @@ def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(page: Page) -> None
     assert size
     canvas.hover(position={"x": size["width"] / 2, "y": 58})  # the first lane's row
     assert page.evaluate("String(Rose.pointing.rid)") == second
+
+
+def test_no_size_overflows_sideways(page: Page) -> None:
+    for width, height in ((1920, 1080), (1100, 800), (760, 1000), (1440, 720)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function("width => innerWidth === width", arg=width)
+        assert page.evaluate(OVERFLOW)[0] == 0, width
+        assert page.locator("#rp-lanes").bounding_box()["width"] > 300, width  # type: ignore[index]
+    page.set_viewport_size(DESKTOP["viewport"])

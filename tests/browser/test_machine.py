@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.core.info import Choice
-from tests.browser.conftest import DESKTOP, PHONE, Served, serving
+from tests.pages import DESKTOP, PHONE, Served, serving
 from tests.play.fake_engine import FakeEngine
 
 REASON = "Numba is not installed: <b>install</b> it"

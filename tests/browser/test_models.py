@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.core.info import FreeMemory
-from roseplay.models.catalog import describe
+from roseplay.models.catalog import ModelCatalog, Places
 from roseplay.models.entry import ModelEntry
 from roseplay.play.model_picker import ModelPicker
-from tests.browser.conftest import ask, state, text
-from tests.browser.test_lab import open_lab
+from tests.hardware import needs_simulation
+from tests.pages import answer_at_most, ask, state, text
 from tests.play.conftest import serving
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
 from tests.waiting import wait_until
@@ -28,7 +27,7 @@ ENTRIES = [
 ]
 CATALOG: Any = SimpleNamespace(
     entries=lambda: (ENTRIES, True),
-    find=lambda name: next((one for one in ENTRIES if one.model == name), None) or describe(name),
+    find=lambda name: next((one for one in ENTRIES if one.model == name), None) or ModelCatalog(Places).find(name),
 )
 
 
@@ -90,6 +89,7 @@ def test_the_list_opens_by_key_and_says_what_there_is(page: Page) -> None:
     expect(chip(page)).to_be_focused()
 
 
+@needs_simulation
 def test_a_simulated_gpu_lists_models_of_which_only_the_config_is_needed(models: ModelHost, page: Page) -> None:
     chip(page).click()
     gpus = page.locator(".rp-engine [name=tensor_parallel_size]")
@@ -108,6 +108,7 @@ def test_a_simulated_gpu_lists_models_of_which_only_the_config_is_needed(models:
     assert (models.host.config.run_as, models.host.config.tensor_parallel_size) == ("h100", 2)
 
 
+@needs_simulation
 def test_the_operators_list_offers_no_simulated_gpus(page: Page) -> None:
     of_the_operator = lambda route: route.fulfill(json={**route.fetch().json(), "simulated": []})  # noqa: E731
     page.route("**/ui/models*", of_the_operator)
@@ -118,10 +119,8 @@ def test_the_operators_list_offers_no_simulated_gpus(page: Page) -> None:
     expect(chip(page)).to_contain_text("other")
 
 
-def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
-    models: ModelHost, page: Page, open_page: Callable[..., Page]
-) -> None:
-    second = open_page(models)
+def test_loading_one_shows_its_start_and_goes_live(models: ModelHost, page: Page) -> None:
+    answer_at_most(page, 1800)  # still running when another is loaded, even on a busy machine
     ask(page, "hello")
     expect(text(page, 1)).to_contain_text("packs prompts")
     models.held.set()
@@ -130,18 +129,16 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     page.locator(".rp-pool input").fill("77")
     page.get_by_label("Longest request").fill("512")
     page.get_by_role("button", name="Load", exact=True).click()
-    for each in (page, second):
-        expect(each.locator(".rp-start p")).to_contain_text("other is loading. Weights, 5.0 of 10 MB.")
-        expect(chip(each)).to_contain_text("other")
+    expect(page.locator(".rp-start p")).to_contain_text("other is loading. Weights, 5.0 of 10 MB.")
+    expect(chip(page)).to_contain_text("other")
     expect(text(page, 1)).to_contain_text("while this answer was in progress")
     chip(page).click()  # meanwhile nothing else can be loaded
     expect(page.get_by_role("button", name="Load", exact=True)).to_be_disabled()
     page.keyboard.press("Escape")
     models.held.clear()
-    for each in (page, second):
-        each.wait_for_selector(".rp-live[data-state=live]")
-        expect(each.locator(".rp-start")).to_have_count(0)
-        expect(chip(each)).to_contain_text("other·cpu")
+    page.wait_for_selector(".rp-live[data-state=live]")
+    expect(page.locator(".rp-start")).to_have_count(0)
+    expect(chip(page)).to_contain_text("other·cpu")
     assert (models.host.config.num_blocks, models.host.config.max_model_len) == (77, 512)
     expect(state(page, 1)).to_have_text("error")  # the text stays, with the reason
     expect(text(page, 1)).to_contain_text("the model was changed to other")
@@ -149,22 +146,6 @@ def test_loading_one_shows_its_start_and_goes_live_in_every_tab(
     ask(page, "again")
     expect(state(page, 1)).to_contain_text("decode")
     assert page.evaluate("() => [...Rose.store.requests.values()].every((one) => one.first === null || one.first > 0)")
-
-
-def test_the_lab_and_steady_traffic_follow_to_another_engine(page: Page) -> None:
-    open_lab(page)
-    planned = "() => Rose.lab.plan.A.config.model"
-    assert page.evaluate(planned) == FIRST
-    page.get_by_role("tab", name="Live").click()
-    page.get_by_role("switch", name=re.compile("^Steady traffic")).click()
-    expect(page.locator("#steady-rate .rp-sent")).to_have_text(re.compile("sent"))
-    chip(page).click()
-    radio(page, "other").check()
-    page.get_by_role("button", name="Load", exact=True).click()
-    expect(chip(page)).to_contain_text("other·cpu")
-    page.wait_for_function(f"() => ({planned})() === 'other'")
-    expect(page.get_by_role("switch", name=re.compile("^Steady traffic"))).to_have_attribute("aria-checked", "false")
-    expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)  # nothing stopped it but the change of model
 
 
 def test_one_that_fails_is_explained_until_that_is_dismissed(models: ModelHost, page: Page) -> None:
@@ -205,5 +186,5 @@ def test_a_refusal_is_said_in_the_list(models: ModelHost, page: Page) -> None:
     chip(page).click()
     page.get_by_label("Path or hub id").fill("/nowhere/at/all")
     page.keyboard.press("Enter")
-    expect(page.locator(".rp-told")).to_contain_text("Model '/nowhere/at/all' not found")
+    expect(page.locator(".rp-told")).to_contain_text("All cannot be served: there is no such directory or file")
     assert len(models.starts) == begun

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from roseplay import Engine
 from roseplay.config import SamplingParams
-from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, serving, state, text
+from tests.browser.test_demos import RINGED, UNDER_WAY, caption
+from tests.browser.test_replay import idle
 from tests.browser.test_requests import cells, press, rows, table
-from tests.waiting import wait_until
+from tests.browser.test_terms import overlap
+from tests.pages import Served, answer_at_most, ask, ready, reload, state, text
 
 ENDED = re.compile(r"(done ·|cut at) [1-9]\d* tok")
 CHARTS = ("rp-itl", "rp-tokens", "rp-kvtime")
@@ -105,37 +106,18 @@ def test_a_burst_is_seen_everywhere(page: Page) -> None:
     page.locator("#burst").click()
     expect(page.locator(".rp-kpi.saved b")).not_to_have_text("–")
     expect(page.locator(".rp-kpi.ttft b")).to_have_text(re.compile(r"\d+.*/.*\d+.*ms"))
-    page.wait_for_function(
-        "() => Rose.store.requests.size >= 20 && Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320"
-    )
+    page.wait_for_function("() => Rose.store.steps.size > 0 && Rose.store.tokens.size >= 320")
+    page.wait_for_function("() => Rose.store.burst?.done === 20")
+    page.wait_for_function("() => Rose.store.stats?.in_all?.prompt_tokens >= Rose.store.burst.prompt_tokens")
     expect(page.locator(".rp-strip[data-burst] .rp-story-text p").first).to_contain_text("20 prompts")
-    facts = saved_by_sharing(page, 0)
-    assert facts[""] == "20 × shared head"
+    facts, in_all = saved_by_sharing(page, 0), saved_by_sharing(page, 1)
+    assert (facts[""], in_all[""].endswith(" requests"), in_all["TTFT p50 / p95"]) == ("20 × shared head", True, "")
     names = ("prompt tokens", "computed", "from the prefix cache", "from the same step", "blocks saved")
     prompt, computed, cached, shared, blocks = (int(re.sub(r"\D", "", facts[name])) for name in names)
-    assert prompt == computed + cached + shared
+    assert prompt == computed + cached + shared <= int(re.sub(r"\D", "", in_all["prompt tokens"]))
     assert cached + shared > 19 * 512 - 20 * 16
     assert blocks >= 19 * 31
     assert re.fullmatch(r"\S+ / \S+ ms", facts["TTFT p50 / p95"])
-
-
-def test_the_budget_slider_acts_and_marks_every_chart(live: Served, page: Page) -> None:
-    slider = page.locator("#budget input[type=range]")
-    slider.focus()
-    live.engine.submit([7] * 40, SHORT).result(timeout=60)
-    for _ in range(4):  # ∞ ∞ 2048 1024 512
-        slider.press("ArrowLeft")
-    wait_until(lambda: live.engine.knobs.prefill_max_tokens == 512)
-    expect(page.locator("#budget-value input")).to_have_value("512")
-    expect(slider).to_have_attribute("aria-valuetext", "512")
-    live.engine.submit([8] * 40, SHORT).result(timeout=60)  # the change has tokens before and after it
-    page.wait_for_function("() => Rose.knobMarks().some((mark) => mark.text.endsWith('512'))")
-    for chart in CHARTS:
-        page.wait_for_function(DRAWN, arg=[chart, True])
-    expect(page.locator("#rp-steps canvas")).to_have_attribute("aria-label", re.compile("requests"))
-    slider.press("End")
-    wait_until(lambda: live.engine.knobs.prefill_max_tokens is None)
-    expect(page.locator("#budget-value input")).to_have_value("∞")
 
 
 def test_the_table_of_requests_is_the_same_after_a_reload(live: Served, page: Page) -> None:
@@ -168,24 +150,6 @@ def test_the_table_of_requests_is_the_same_after_a_reload(live: Served, page: Pa
     assert cells(page, int(own or 0)) == before
 
 
-def test_on_a_phone_a_tap_unfolds_the_rest_of_a_row(live: Served, phone: Page) -> None:
-    live.engine.submit([7] * 40, SHORT).result(timeout=60)
-    press(phone, "requests")
-    table(phone).scroll_into_view_if_needed()  # what is out of view is not filled
-    row = rows(phone).first
-    expect(row).to_be_visible()
-    heads = table(phone).locator("thead th:visible").all_inner_texts()
-    assert heads == ["id", "state", "TTFT", "worst gap"]
-    box = row.bounding_box()
-    assert box and box["height"] >= 44
-    row.tap()
-    told = table(phone).locator(".rp-unfolded dt").all_inner_texts()
-    assert {"source", "TPOT"} <= set(told) and "state" not in told
-    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    row.tap()
-    expect(table(phone).locator(".rp-unfolded")).to_have_count(0)
-
-
 # ---- why a prompt was not cached
 
 HEAD = "You are a helpful assistant who explains LLM serving in short, plain sentences to people who know Python. "
@@ -194,7 +158,7 @@ HEAD = "You are a helpful assistant who explains LLM serving in short, plain sen
 def send(page: Page, served: Served, lane: int, prompt: str) -> list[int]:
     """Ask in one lane of the page's tab and wait for the answer; returns the prompt's tokens."""
     tab = page.evaluate("Rose.tab")
-    data = [prompt, lane, 12, 0, None, tab, True, *[None] * 6, False, None, None]  # in the endpoint's order
+    data = [prompt, lane, 12, 0, None, tab, True, None, False, *[None] * 8]  # in the endpoint's order
     answer = page.request.post(f"{served.address}/gradio_api/run/submit", data={"data": data})
     (rid,) = answer.json()["data"][0]["ids"]
     expect(state(page, lane)).to_contain_text(re.compile("done|cut"))
@@ -205,18 +169,6 @@ def send(page: Page, served: Served, lane: int, prompt: str) -> list[int]:
 
 def chip(page: Page, lane: int) -> Locator:
     return page.locator(f"#rp-lane-{lane} .rp-turn:last-child .rp-ask")
-
-
-def apart(page: Page, one: Locator, other: Locator) -> bool:
-    a, b = one.bounding_box(), other.bounding_box()
-    assert a
-    assert b
-    return (
-        a["x"] + a["width"] <= b["x"]
-        or b["x"] + b["width"] <= a["x"]
-        or a["y"] + a["height"] <= b["y"]
-        or b["y"] + b["height"] <= a["y"]
-    )
 
 
 def test_two_lanes_that_begin_alike(live: Served, page: Page, open_page: Callable[..., Page]) -> None:
@@ -242,7 +194,7 @@ def test_two_lanes_that_begin_alike(live: Served, page: Page, open_page: Callabl
     assert "lane 1" in nearest
     assert decode(fox[k : k + 2]) in nearest
     assert popover.locator(".rp-cells .rp-found").count() == found // 16
-    assert apart(page, popover, chip(page, 2))
+    assert not overlap(popover, chip(page, 2))
     assert chip(page, 2).get_attribute("aria-expanded") == "true"
     page.keyboard.press("Escape")
     expect(popover).to_be_hidden()
@@ -275,7 +227,7 @@ def test_from_the_table(live: Served, page: Page) -> None:
     page.keyboard.press("Enter")
     popover = page.get_by_role("dialog", name="Why was my prompt not cached?")
     expect(popover).to_contain_text("tokens were reused. The prompt was computed, because ")
-    assert apart(page, popover, cell)
+    assert not overlap(popover, cell)
     assert page.evaluate("Rose.pointing.selected") is None, "asking does not select the row"
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowLeft")
@@ -291,41 +243,64 @@ def check_chosen(page: Page, served: Served) -> None:
     expect(popover).to_be_visible()
     chosen = page.locator("#rp-lane-1 .rp-chosen")
     expect(chosen).to_have_count(1)
-    assert apart(page, popover, chosen)
+    assert not overlap(popover, chosen)
 
 
 def test_the_word_that_was_clicked_stays_uncovered(live: Served, page: Page) -> None:
     check_chosen(page, live)
 
 
+# ---- on a phone: its page is loaded once
+
+
+def test_on_a_phone_a_tap_unfolds_the_rest_of_a_row(live: Served, phone: Page) -> None:
+    live.engine.submit([7] * 40, SHORT).result(timeout=60)
+    press(phone, "requests")
+    table(phone).scroll_into_view_if_needed()  # what is out of view is not filled
+    row = rows(phone).first
+    expect(row).to_be_visible()
+    heads = table(phone).locator("thead th:visible").all_inner_texts()
+    assert heads == ["id", "state", "TTFT", "worst gap"]
+    box = row.bounding_box()
+    assert box and box["height"] >= 44
+    row.tap()
+    told = table(phone).locator(".rp-unfolded dt").all_inner_texts()
+    assert {"source", "TPOT"} <= set(told) and "state" not in told
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    row.tap()
+    expect(table(phone).locator(".rp-unfolded")).to_have_count(0)
+
+
 def test_the_word_that_was_tapped_stays_uncovered_on_a_phone(live: Served, phone: Page) -> None:
     check_chosen(phone, live)
 
 
-# ---- an engine that has computed nothing yet
+def test_on_a_phone_the_caption_is_a_sheet_and_the_label_of_a_ring_stays_inside_its_panel(phone: Page) -> None:
+    answer_at_most(phone, 4)
+    ask(phone, "What is TTFT?")
+    expect(phone.locator("#rp-lane-1 .rp-state")).to_contain_text(re.compile("done|cut"))  # a prompt ends a demo
+    phone.get_by_role("button", name="Show me", exact=True).click()
+    phone.locator(".rp-pop").get_by_role("button", name=re.compile("Burst and budget")).click()
+    expect(caption(phone)).to_contain_text(UNDER_WAY)
+    answer = phone.locator(".rp-story-answers button").nth(2).bounding_box()
+    assert answer and answer["height"] >= 44 and answer["x"] + answer["width"] <= 390
+    phone.locator(".rp-story-answers button").first.tap()
+    expect(phone.locator(".rp-story-answers")).to_be_hidden()
+    box = phone.locator(".rp-strip").bounding_box()
+    assert box and box["y"] + box["height"] == pytest.approx(844, abs=1)
+    for name in ("Next", "Stop"):
+        button = phone.get_by_role("button", name=name, exact=False).last.bounding_box()
+        assert button and button["height"] >= 44
+    phone.locator(".rp-story-controls").get_by_role("button", name="Stop").click()
+    expect(phone.locator(".rp-strip")).not_to_have_attribute("data-about", "demo")
 
-
-def test_savings_of_the_last_burst_or_in_all(open_page: Callable[..., Page]) -> None:
-    with serving(Engine("tiny-chat", num_blocks=449, worker="thread")) as served:  # which has computed nothing yet
-        page = open_page(served)
-        assert {*saved_by_sharing(page, 0).values(), *saved_by_sharing(page, 1).values()} <= {"none yet", "–", "0", ""}
-        for prompts in (1, 4):
-            served.engine.pause()
-            params = SamplingParams(max_new_tokens=2, ignore_eos=True)
-            streams = [served.engine.submit([prompts] * 100, params) for _ in range(prompts)]
-            served.engine.resume()
-            for stream in streams:
-                stream.result(timeout=60)
-        expect(page.locator(".rp-kpi.saved b")).to_have_text("300tok")
-        reload(page)
-        ready(page)
-        assert saved_by_sharing(page, 1) == {
-            "": "5 requests",
-            "prompt tokens": "500",
-            "computed": "200",
-            "from the prefix cache": "0",
-            "from the same step": "300",
-            "blocks saved": "18",
-            "TTFT p50 / p95": "",
-        }
-        page.close()
+    idle(phone)  # otherwise its step may leave the view
+    words = "1,234,567 prompt tokens in one step of the engine"
+    last = phone.evaluate("() => Rose.store.steps.step_id[(Rose.store.steps.end - 1) & Rose.store.steps.mask]")
+    phone.evaluate(RINGED, {"of": "step", "step": last, "label": words})
+    label = phone.locator(".rp-ring:visible > span")
+    expect(label).to_contain_text(words)
+    panel, box = phone.locator("#rp-tokens").bounding_box(), label.bounding_box()
+    assert panel and box
+    assert box["x"] >= panel["x"] and box["x"] + box["width"] <= panel["x"] + panel["width"]
+    assert label.evaluate("(one) => one.scrollWidth <= one.clientWidth"), "words are cut"

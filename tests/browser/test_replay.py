@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -17,12 +16,8 @@ from roseplay.play.replay_server import ReplayServer
 from roseplay.recording import charts
 from roseplay.recording.exports import export
 from roseplay.recording.reader import read
-from roseplay.recording.run import Run
-from roseplay.wire.forward_pass import ForwardPassMetrics, QueuedRequests, ScheduledRequests
-from roseplay.wire.imported_run import ImportedRun
-from roseplay.wire.kv_events import BlockRemoved, BlockStored, KvEventBatch
-from roseplay.wire.problems import Problems
-from tests.browser.conftest import DESKTOP, PHONE, Served, SharedPage, answer_at_most, ask, serving, state, text
+from roseplay.recording.recorded_run import RecordedRun
+from tests.pages import DESKTOP, PHONE, Served, SharedPage, answer_at_most, ask, serving, state, text
 from tests.play.conftest import serving as serving_page
 from tests.play.fake_engine import FakeEngine
 
@@ -232,52 +227,7 @@ def test_back_to_live(run_on_disk: Path, page: Page) -> None:
     expect(state(page, 2)).to_have_text(ENDED)
 
 
-def test_a_moment_is_forked_into_the_lab(run_on_disk: Path, page: Page, tmp_path: Path) -> None:
-    header, frames = run_on_disk.read_text().split("\n", 1)
-    run_on_disk = tmp_path / run_on_disk.name
-    recorded = json.loads(header)
-    recorded["knobs"]["max_overtakes"] = None  # unlimited, which is not the default
-    run_on_disk.write_text(f"{json.dumps(recorded)}\n{frames}")
-    open_recording(page, run_on_disk)
-    page.wait_for_function("() => Rose.store.tokens.end > 5 && (Rose.replay.pause(), true)")  # the first answer goes on
-    knobs = page.evaluate("Rose.store.knobs")
-    page.evaluate("Rose.store.marks.push({ t: 1, step: 0, changes: { prefill_interval: [3, 0] } })")
-    page.get_by_role("button", name="Fork here").click()
-    expect(page.locator(".rp-lab-error")).to_have_text("B has the recording's Prefill interval, A what it was before.")
-    expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_be_checked()
-    expect(page.get_by_role("radio", name="Your own traffic: choose a file")).to_contain_text("recording.jsonl from 0:")
-    lines = [json.loads(line) for line in page.evaluate("Rose.lab.traffic.text").splitlines()]
-    moment_ms = page.evaluate("Rose.replay.recording.time(Rose.replay.at())")
-    run = Run(read(run_on_disk))
-    going = [r for r in run.requests.values() if r.finished is None or r.finished > moment_ms]
-    assert len(lines) == len(going) > 2
-    assert lines[0]["arrival_s"] == 0, "what was running goes on"
-    later = [r for r in going if r.submitted is not None and r.submitted > moment_ms]
-    arrivals = sorted((r.submitted - moment_ms) / 1000 for r in later if r.submitted is not None)
-    assert [line["arrival_s"] for line in lines if line["arrival_s"]] == pytest.approx(arrivals, abs=0.001)
-    left = sum(len([token for token in r.token_runs if token.t > moment_ms]) for r in going)
-    assert sum(line["answer_tokens"] for line in lines) == left
-    for arm in ("A", "B"):
-        planned = page.evaluate("(arm) => Rose.lab.plan[arm].knobs", arm)
-        assert planned["max_overtakes"] is None
-        assert planned.pop("prefill_interval") == {"A": 3, "B": knobs["prefill_interval"]}[arm]
-        assert {name: knobs[name] for name in planned if name != "slow_motion"} == {
-            name: value for name, value in planned.items() if name != "slow_motion"
-        }
-
-
-def test_the_lab_does_not_take_a_replays_settings_for_the_engines(run_on_disk: Path, page: Page) -> None:
-    open_recording(page, run_on_disk)
-    page.get_by_role("tab", name="Lab").click()
-    page.get_by_role("radio", name="Find", exact=True).click()
-    expect(page.locator("#rp-lab-base .rp-sub")).to_have_text("as recorded, not as the engine runs")
-    page.locator("#lab-run").click()
-    expect(page.locator(".rp-lab-error")).to_have_text(re.compile("^A replay is shown: go back to live first"))
-    page.locator(".rp-leave").click()
-    expect(page.locator("#rp-lab-base .rp-sub")).to_have_text("as the engine runs now")
-
-
-def test_views_work_from_a_recording_at_whose_end_there_is_nothing_to_fork(run_on_disk: Path, page: Page) -> None:
+def test_views_work_from_a_recording(run_on_disk: Path, page: Page) -> None:
     open_recording(page, run_on_disk)
     to_the_end(page)
     slow = page.evaluate(
@@ -291,8 +241,6 @@ def test_views_work_from_a_recording_at_whose_end_there_is_nothing_to_fork(run_o
     )
     expect(page.locator(".rp-pop")).to_contain_text("A recording does not contain what is in blocks")
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Fork here").click()
-    expect(page.locator("#rp-replay")).to_contain_text("Nothing runs or arrives after this moment.")
 
 
 def test_a_bad_file(page: Page, tmp_path: Path) -> None:
@@ -360,7 +308,7 @@ def test_the_report_opens_from_a_file_and_shows_every_point(
 ) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(export("report", run_on_disk.read_bytes().splitlines(keepends=True)))
-    run = Run(read(run_on_disk))
+    run = RecordedRun(read(run_on_disk))
     page = visitors(False).new_page()
     complaints: list[str] = []
     page.on("console", lambda m: m.type == "error" and complaints.append(m.text))
@@ -377,47 +325,3 @@ def test_the_report_opens_from_a_file_and_shows_every_point(
     assert points[1] == [len(run.steps)] * 2
     assert points[2][:4] == [len(run.steps)] * 4
     assert sum(n - 1 for n in points[3]) == sum(request.ttft is not None for request in run.requests.values())
-
-
-# What is shown of an imported run.
-SHOWN = """() => {
-  const { steps, requests, tokens, stats } = Rose.store;
-  const last = (steps.end - 1) & steps.mask, { free, cached } = Rose.blocks.counts();
-  return { steps: steps.end, prompt: steps.prompt_tokens[last], decode: steps.decode_tokens[last],
-    waiting: stats.waiting, requests: requests.size, tokens: tokens.end, free, cached };
-}"""
-
-
-def imported(path: Path, *, kv: bool) -> Path:
-    """Write two seconds of steps; with ``kv``, also forty blocks, ten of which are removed at the end."""
-    rng = random.Random(0)
-    run = ImportedRun(Problems(), "test", name="someone else's")
-    for number in range(40):
-        prompt = rng.choice([0, 0, 200])
-        scheduled = ScheduledRequests(int(prompt > 0), prompt, 0.0, 0, 7)
-        run.take_metrics(50.0 * number, ForwardPassMetrics(1, "w", 0, number, "s", 0.03, scheduled, QueuedRequests(2)))
-        if kv:
-            stored = BlockStored([number], None, [1] * 16, 16, None, None, None)
-            run.take_kv_events(50.0 * number + 20, KvEventBatch(0.0, [stored]))
-    if kv:
-        run.take_kv_events(2000, KvEventBatch(0.0, [BlockRemoved(list(range(10)), None)]))
-    with path.open("wb") as file:
-        file.writelines(run.lines())
-    return path
-
-
-@pytest.mark.parametrize("kv", [True, False])
-def test_an_imported_run_which_has_no_requests_replays(page: Page, tmp_path: Path, kv: bool) -> None:
-    open_recording(page, imported(tmp_path / "run.jsonl", kv=kv))
-    expect(page.locator(".rp-model-chip")).to_contain_text("someone else's")
-    page.wait_for_function("() => Rose.replay.at() > 300")
-    page.evaluate("Rose.replay.seek(1e9)")
-    shown = page.evaluate(SHOWN)
-    blocks = {"free": 10, "cached": 30} if kv else {"free": 0, "cached": 0}
-    assert {**shown, "prompt": 0} == {
-        "steps": 40, "prompt": 0, "decode": 7, "waiting": 2, "requests": 0, "tokens": 0, **blocks,
-    }  # fmt: skip
-    expect(page.locator(".rp-kpi.rw b")).to_have_text(re.compile(r"/2$"))  # the header's figures are written
-    figures = page.locator("#rp-kpis").inner_text()
-    assert "NaN" not in figures
-    assert "undefined" not in figures

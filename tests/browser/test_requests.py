@@ -8,24 +8,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import DESKTOP
-from tests.browser.modules import STYLES, bare_page
+from tests.browser.modules import panels
 from tests.browser.test_charts import Traffic, Views
+from tests.pages import DESKTOP
 
 
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     """The steps panel and the block map, on a page without anything else."""
-    boxes = "".join(
-        f'<section id="{name}" style="width:652px;height:{height}px;display:flex;flex-direction:column">'
-        f'<div class="rp-ph"><h3>{name}</h3><span class="rp-sub"></span><span class="rp-rt"></span></div>'
-        '<div class="rp-plot"></div></section>'
-        for name, height in {"steps": 463, "blockmap": 172}.items()
-    )
-    page = bare_page(browser, f"<style>{STYLES}</style><body>{boxes}</body>", **DESKTOP)
-    mount = "async ([id, module]) => (await Rose.load(`live/${module}.js`)).mount(document.getElementById(id))"
-    for name, module in (("steps", "steps"), ("blockmap", "blockmap")):
-        page.evaluate(mount, [name, module])
+    page = panels(browser, {"steps": (652, 463), "blockmap": (652, 172)}, **DESKTOP)
     yield page
     page.close()
 
@@ -63,30 +54,6 @@ def cells(page: Page, rid: int) -> dict[str, str]:
     return dict(zip(names, (text.strip() for text in texts), strict=True))
 
 
-def test_a_row_says_what_became_of_a_request(views: Views) -> None:
-    page, traffic = views.page, Traffic()
-    (lane,) = traffic.burst(1, steps=11, lane=True, prompt=64)
-    (other,) = traffic.burst(1, steps=1, prompt=7, ends=False)
-    first = next(about for rid, event, _, about in traffic.frame["requests"] if (rid, event) == (lane, "first"))
-    first["ttft_parts"] = [0.0, 50.0, 0.1, 30.9]
-    views.apply(traffic)
-    # Ten gaps, one of them four times as long as the others; the end event reports 20 tokens.
-    mean = (9 * 20 + 80) / 19
-    assert cells(page, lane) == {
-        "id": str(lane), "source": "1lane 1", "state": "done", "prompt": "64", "cached": "·", "answer": "20",
-        "queue": "–", "TTFT": str(80 + lane), "TTFT by cause": "50 for blocks · 31 computing", "TPOT": f"{mean:.1f}", "worst gap": "80", "preempt.": "·", "finish": "length",
-    }  # fmt: skip
-    assert cells(page, other) | {
-        "state": "decode",
-        "answer": "1",
-        "TPOT": "–",
-        "worst gap": "–",
-        "finish": "",
-    } == cells(page, other)
-    assert page.locator("#steps canvas").is_hidden()
-    assert table(page).locator("caption").inner_text() == "2 requests, 1 of them unfinished. Times in ms."
-
-
 def test_heads_sort_words_filter_and_what_is_shown_is_saved(views: Views) -> None:
     page, traffic = views.page, Traffic()
     traffic.burst(3, steps=3, ms=10)
@@ -94,6 +61,8 @@ def test_heads_sort_words_filter_and_what_is_shown_is_saved(views: Views) -> Non
     live = traffic.burst(1, steps=1, ends=False)
     views.apply(traffic)
     assert ids(page) == [5, 4, 3, 2, 1, 6]
+    assert cells(page, 5).items() >= {"state": "done", "answer": "20", "worst gap": "80", "finish": "length"}.items()
+    assert table(page).locator("caption").inner_text() == "6 requests, 1 of them unfinished. Times in ms."
     heads = table(page).locator("thead th")
     assert heads.filter(has_text="worst gap").get_attribute("aria-sort") == "descending"
     for expected in ([6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6]):

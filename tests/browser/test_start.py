@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from roseplay.play.terms import CONTROLS
-from tests.browser.conftest import DESKTOP, PHONE, ready
+from tests.pages import DESKTOP, PHONE, ready
 from tests.play.conftest import serving_slow_start
 from tests.play.model_host import COMMAND, SlowStart
 
@@ -92,17 +92,6 @@ def test_a_page_opened_early_shows_the_start_and_goes_live_by_itself(
     expect(page.locator("#burst")).to_have_attribute("title", CONTROLS["burst"])
     page.locator("#burst").click()
     expect(page.locator(".rp-kpi.tps b")).not_to_have_text("–")
-
-
-def test_the_lab_opened_early_is_filled_once_the_engine_is_live(
-    slow: SlowStart, open_page: Callable[..., Page]
-) -> None:
-    page = open_page(slow, path="/#lab", live=False)
-    expect(page.locator("#rp-lab-button.selected")).to_be_attached()
-    expect(page.locator(".rp-live")).to_have_text("starting")
-    expect(page.locator("#rp-lab-cards [role=radio]")).to_have_count(0)
-    slow.go_live()
-    expect(page.locator("#rp-lab-cards [role=radio]").first).to_be_visible()
 
 
 def test_a_failed_start_is_shown_and_stays_when_the_server_has_ended(open_page: Callable[..., Page]) -> None:

@@ -7,20 +7,17 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Served, ask, settled, state
+from tests.pages import REFUSED, Served, ask, settled, state
 from tests.waiting import wait_until
 
 
-def test_knobs_turned_elsewhere_show_here(mock: Served, page: Page, open_page: Callable[..., Page]) -> None:
+def test_knobs_turned_elsewhere_show_here(mock: Served, page: Page) -> None:
     mock.engine.set_knobs(prefill_max_tokens=100, prefix_cache=False, max_batch_size=7, slow_motion=3)
     expect(page.locator("#budget-value input")).to_have_value("100")
     expect(page.locator("#prefix-cache input")).not_to_be_checked()
     expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "7")
     expect(page.locator("#slow input")).to_be_checked()
     expect(page.locator("#slow-factor input")).to_have_value("×3")
-    late = open_page(mock)
-    expect(late.locator("#budget-value input")).to_have_value("100")
-    expect(late.locator("#prefix-cache input")).not_to_be_checked()
 
 
 def test_keys(mock: Served, page: Page) -> None:
@@ -41,12 +38,23 @@ def test_keys(mock: Served, page: Page) -> None:
     wait_until(lambda: all(stream.finished for stream in mock.engine.streams.values()))
 
 
-def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> None:
-    box = page.locator("#budget-value input")
+def test_values_are_the_places_of_a_slider_or_typed(
+    mock: Served, page: Page, expect_error: Callable[[str], None]
+) -> None:
+    expect_error(REFUSED)
+    box, slider = page.locator("#budget-value input"), page.locator("#budget input[type=range]")
+    for _ in range(4):  # ∞ ∞ 2048 1024 512
+        slider.press("ArrowLeft")
+    wait_until(lambda: mock.engine.knobs.prefill_max_tokens == 512)
+    expect(box).to_have_value("512")
+    expect(slider).to_have_attribute("aria-valuetext", "512")
+    slider.press("End")
+    wait_until(lambda: mock.engine.knobs.prefill_max_tokens is None)
+    expect(box).to_have_value("∞")
     box.fill("300")
     box.press("Enter")
     wait_until(lambda: mock.engine.knobs.prefill_max_tokens == 300)
-    expect(page.locator("#budget input[type=range]")).to_have_js_property("value", "4")
+    expect(slider).to_have_js_property("value", "4")
     box.fill("unlimited")
     box.press("Enter")
     wait_until(lambda: mock.engine.knobs.prefill_max_tokens is None)
@@ -61,11 +69,12 @@ def test_values_between_the_places_can_be_typed(mock: Served, page: Page) -> Non
 
 
 def test_leaving_a_box_does_not_undo_a_change_made_elsewhere(mock: Served, page: Page) -> None:
-    settled(page)
     usual = mock.engine.knobs.prefill_max_batch_size  # to which the engine was just set back: it may have been 5
     page.wait_for_function("(usual) => Rose.store.knobs.prefill_max_batch_size === usual", arg=usual)
     box = page.locator("#prefill-requests-value input")
     box.fill("5")
+    mock.engine.set_knobs(prefill_max_batch_size=6)  # nor does such a change undo what is being typed
+    page.wait_for_function("() => Rose.store.knobs.prefill_max_batch_size === 6")
     box.press("Enter")
     wait_until(lambda: mock.engine.knobs.prefill_max_batch_size == 5)
     box.hover()
@@ -165,7 +174,7 @@ def test_two_bursts_are_shown_before_and_after_until_dismissed(
     for budget in (None, 64):
         mock.engine.set_knobs(prefill_max_tokens=budget)
         page.evaluate(
-            "Rose.load('shared/endpoints.js').then(({ call }) => call('burst', { size: 4, max_new_tokens: 3 }))"
+            "Rose.load('shared/ask.js').then(({ call }) => call('burst', { tab: Rose.tab, size: 4, max_new_tokens: 3 }))"
         )
         page.wait_for_function(ENDED, arg=budget or 0)
     expect(picture.get_by_role("img")).to_have_accessible_name(
@@ -186,8 +195,23 @@ def test_two_bursts_are_shown_before_and_after_until_dismissed(
     page.locator("#rp-pair .rp-rt").get_by_role("button", name="Dismiss").click()
     expect(page.locator("#rp-itl")).to_be_visible()
     expect(line).to_be_hidden()
+    mock.engine.set_knobs(prefix_cache=False)
     other = open_page(mock, path=link[link.index("#") :])
+    expect(other.locator("#budget-value input")).to_have_value("64")
+    expect(other.locator("#prefix-cache input")).not_to_be_checked()
     expect(other.locator("#rp-pair .rp-plot")).to_be_visible()
     expect(other.locator("#rp-demos")).to_be_hidden()  # it would cover a part of the picture
-    other.evaluate("location.hash = 'pair=nonsense'")
+    other.evaluate("(cut) => { location.hash = cut }", link[link.index("#") : -9])
     expect(other.get_by_role("alert").filter(has_text="copy it again")).to_be_visible()
+    other.locator(".rp-pair-line").get_by_role("button", name="Before and after").click()
+    expect(other.locator("#rp-pair .rp-plot")).to_be_visible()
+
+
+def test_a_cut_link_is_one_line_in_a_new_tab(mock: Served, open_page: Callable[..., Page]) -> None:
+    page = open_page(mock, path="#pair=H4sIAAAA", expected="404")
+    page.wait_for_function("() => Rose.poll.count > 3")
+    expect(page.get_by_role("alert").filter(has_text="copy it again")).to_be_visible()
+    ask(page, "What now?")
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("What now?")
+    page.locator(".rp-pair-line").get_by_role("button", name="Dismiss").click()
+    expect(page.locator(".rp-pair-line")).to_be_hidden()

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Served
+from tests.pages import Served
 
 
 def popover(page: Page, name: str) -> Any:
@@ -24,9 +24,11 @@ def rows(page: Page) -> dict[str, str]:
     return dict(zip(found.locator("dt").all_inner_texts(), found.locator("dd").all_inner_texts(), strict=True))
 
 
-def overlaps(a: Any, b: Any) -> bool:
+def overlap(one: Locator, other: Locator) -> bool:
+    a, b = one.bounding_box(), other.bounding_box()
+    assert a and b
     wide = a["x"] < b["x"] + b["width"] and b["x"] < a["x"] + a["width"]
-    return bool(wide and a["y"] < b["y"] + b["height"] and b["y"] < a["y"] + a["height"])
+    return wide and a["y"] < b["y"] + b["height"] and b["y"] < a["y"] + a["height"]
 
 
 def test_a_knob_says_what_it_is_what_to_watch_and_how_it_stands(mock: Served, page: Page) -> None:
@@ -88,7 +90,7 @@ def test_every_word_has_one_and_none_covers_its_word(page: Page) -> None:
         expect(box).to_be_visible()
         assert box.locator("p").inner_text(), names[i]
         where = box.bounding_box()
-        assert not overlaps(where, word.bounding_box()), names[i]
+        assert not overlap(box, word), names[i]
         assert where["x"] >= 0 and where["y"] >= 0 and where["y"] + where["height"] <= 900, names[i]
         word.click()
         expect(box).to_be_hidden()
@@ -101,28 +103,12 @@ def test_the_kind_of_prompts_that_is_chosen(page: Page) -> None:
     expect(page.locator("#mix label.selected")).to_have_text("equal")
 
 
-def test_a_figure_of_the_header(page: Page) -> None:
-    term(page, "ITL p50 / p99").click()
-    expect(popover(page, "ITL p50 / p99")).to_contain_text("the pause between two tokens of one answer")
-    assert rows(page)["vLLM"] == "vllm:inter_token_latency_seconds"
-    figure = page.locator(".rp-kpi.itl").bounding_box()
-    assert not overlaps(page.locator(".rp-pop").bounding_box(), figure)
-
-
 def test_words_can_be_asked_while_the_controls_are_locked(page: Page) -> None:
     page.evaluate("async () => (await Rose.load('shared/lock.js')).lock('test', 'not now', '#rp-sched')")
     expect(page.locator("#max-batch input[type=range]")).to_be_disabled()
     term(page, "Max batch").click()
     expect(popover(page, "Max batch")).to_be_visible()
     page.evaluate("async () => (await Rose.load('shared/lock.js')).lock('test', null, '#rp-sched')")
-
-
-def test_on_a_phone_it_is_a_sheet(phone: Page) -> None:
-    term(phone, "KV in use").tap()
-    box = popover(phone, "KV in use").bounding_box()
-    assert box and box["width"] == 390 and round(box["y"] + box["height"]) == 844
-    phone.get_by_role("button", name="Close").tap()
-    expect(popover(phone, "KV in use")).to_be_hidden()
 
 
 def test_what_happened_lists_bursts_and_changed_settings_and_the_timeline_by_itl_has_a_legend(
@@ -147,9 +133,8 @@ def test_what_happened_lists_bursts_and_changed_settings_and_the_timeline_by_itl
     expect(page.locator(".rp-contents-none")).to_be_hidden()
 
 
-def test_the_help_opens_at_its_top(phone: Page) -> None:
-    phone.locator("#rp-help-button").click()
-    help = phone.locator("#rp-help")
-    expect(help).to_be_visible()
-    assert help.evaluate("(dialog) => dialog.scrollTop") == 0
-    expect(phone.locator("#rp-help-title")).to_be_in_viewport()
+def test_what_is_computed_on_a_machine_that_lacks_nothing_has_no_mark(page: Page) -> None:
+    expect(page.locator(".rp-model-chip")).to_contain_text("fake-chat")
+    expect(page.locator(".rp-slower")).to_have_count(0)
+    expect(page.locator(".rp-sim-mark")).to_be_hidden()
+    assert page.locator("#rp-itl .rp-sub").evaluate("(one) => getComputedStyle(one, '::before').content") == "none"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Served, answer_at_most, ask, ready, reload, serving, text
 from tests.browser.test_replay import download, idle, open_recording, to_the_end
+from tests.pages import Served, answer_at_most, ask, ready, reload, serving, text
 from tests.play.fake_engine import FakeEngine
 
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from roseplay.play.open_loop import MOST_WAITING
-from tests.browser.conftest import ready, reload, serving
-from tests.play.fake_engine import FakeEngine
+from tests.pages import REFUSED, Served, ready, reload
 
-REFUSED = "the server responded with a status of 422"  # the browser logs this on its console
 ALL_ENDED = "() => [...Rose.store.requests.values()].every((one) => one.finished !== null)"
 
 
@@ -60,20 +56,6 @@ def turn_on(page: Page) -> None:
 
 def line(at_s: float) -> str:
     return json.dumps({"arrival_s": at_s, "prompt": "What is a block?", "answer_tokens": 4}) + "\n"
-
-
-@pytest.fixture
-def choose(tmp_path: Path) -> Callable[..., None]:
-    """Chooses a file with a text on a page."""
-
-    def choose(page: Page, text: str, name: str) -> None:
-        path = tmp_path / name
-        path.write_text(text)
-        with page.expect_file_chooser() as chooser:
-            page.get_by_role("button", name="Choose file…").click()
-        chooser.value.set_files(path)
-
-    return choose
 
 
 MONDAY = "".join(line(index / 2) for index in range(40))
@@ -254,45 +236,25 @@ def test_changes_apply_while_it_is_on_and_a_page_that_is_loaded_again_shows_what
     expect(player(page)).to_be_hidden()  # the reloaded page has no file to play
 
 
-def test_on_a_phone_both_are_among_the_knobs(phone: Page, choose: Callable[..., None]) -> None:
-    expect(switch(phone)).to_be_hidden()
-    expect(row(phone)).to_be_hidden()
-    phone.locator("#rp-knobs-button").tap()
-    choose(phone, MONDAY, "monday.jsonl")
-    expect(said(phone)).to_have_text("40 requests, 20 s")
-    for part in (phone.locator("#rp-steady"), player(phone), phone.get_by_role("button", name="Choose file…")):
-        box = part.bounding_box()
-        assert box and box["width"] >= 44 and box["height"] >= 44
-    assert phone.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
-    player(phone).tap()
-    expect(player(phone)).to_have_text("Stop")
-    player(phone).tap()
-    expect(player(phone)).to_have_text("Play")
-    switch(phone).tap()
-    is_on(phone, True)
-    assert phone.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
-    switch(phone).tap()
-    is_on(phone, False)
-
-
-def test_why_they_stopped_is_said_once(open_page: Callable[..., Page], choose: Callable[..., None]) -> None:
-    with serving(FakeEngine()) as served:  # it computes nothing, so all requests wait
-        page = open_page(served)
-        reason = f"{MOST_WAITING} requests were waiting, the limit is {MOST_WAITING}"
+def test_why_they_stopped_is_said_once(mock: Served, page: Page, choose: Callable[..., None]) -> None:
+    mock.engine.pause()  # so that all requests wait
+    reason = f"{MOST_WAITING} requests were waiting, the limit is {MOST_WAITING}"
+    try:
         choose(page, line(0) * 100, "many.jsonl")
         player(page).click()
         expect(row(page).locator(".rp-refused")).to_have_text(f"Stopped: {reason}.")
         expect(said(page)).to_have_text(f"{MOST_WAITING} of 100 sent")
-        served.engine.abort_all()
+        mock.engine.abort_all()
         type_rate(page, "50")
         page.get_by_role("button", name="even").click()
         switch(page).click()
         expect(page.get_by_text(f"Steady traffic stopped: {reason}.")).to_be_visible()
-        is_on(page, False)
-        expect(note(page)).to_have_text("stopped")
-        expect(note(page)).to_have_attribute("title", reason)
-        reload(page)
-        ready(page)
-        expect(note(page)).to_have_text("stopped")
-        expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)
-        page.close()
+    finally:
+        mock.engine.resume()
+    is_on(page, False)
+    expect(note(page)).to_have_text("stopped")
+    expect(note(page)).to_have_attribute("title", reason)
+    reload(page)
+    ready(page)
+    expect(note(page)).to_have_text("stopped")
+    expect(page.get_by_text("Steady traffic stopped")).to_have_count(0)

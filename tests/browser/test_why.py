@@ -27,10 +27,11 @@ def page(browser: Browser) -> Iterator[Page]:
         parts = [[rid, 0, 1, 8, 8, 0, 0] for rid in (1, 2)] + [[rid, n, 0, n, n, 0, 0] for rid, n in prompts.items()]
         step = StepRow(
             number, t0=t0, t1=t1, prompt_tokens=sum(prompts.values()), decode_tokens=2, cached_tokens=5, shared_tokens=6,
-            running=len(parts), blocks_free=400, blocks_active=48, device_ms=ms - 2, host_ms=1.5, entries=parts, graph=True,
+            running=len(parts), usual_batch=2, blocks_free=400, blocks_active=48, device_ms=ms - 2, host_ms=1.5, entries=parts, replayed=True,
         )  # fmt: skip
         steps.append(step.values())
-        tokens += [[rid, t1, ms if number else None, number] for rid in (1, 2)]
+        cause = "prompts" if number == LAST else None
+        tokens += [[rid, t1, ms if number else None, number, 20.0, cause] for rid in (1, 2)]
     frame = {"t": 1.0, "steps": steps, "tokens": tokens, "requests": requests, "knobs": []}
     snapshot = {"knobs": {"slow_motion": 1.0}, "info": {"num_blocks": 449}}
     delta = {"boot_id": "one", "next": 2, "reset": True, "now": t1, "frames": [frame], "snapshot": snapshot}
@@ -47,16 +48,8 @@ def test_the_popover_says_why(page: Page) -> None:
     )
     assert page.locator(".rp-pop-body p").first.locator("b").all_inner_texts() == ["512 prompt tokens", "141\xa0ms"]
     facts = page.locator(".rp-pop dl").inner_text().replace("\n", " ")
-    for words in ("lane 1 · 11", "2 decode + 2 prompts", "queue wait 1.0 ms", "preempted no", "CUDA graph used"):
+    for words in ("lane 1 · 11", "2 decode + 2 prompts", "queue wait 1.0\xa0ms", "preempted no", "replayed yes"):
         assert words in facts
     bar = page.locator(".rp-share i").evaluate_all("parts => parts.map((i) => parseFloat(i.style.width))")
     assert bar == pytest.approx([100 * 2 / 514, 100 * 512 / 514], abs=0.01)
-    assert page.locator(".rp-pop .rp-hand").all_inner_texts() == ["With budget 256: about 81 ms."]
-
-
-def test_closing_deselects(page: Page) -> None:
-    for close in (lambda: page.keyboard.press("Escape"), lambda: page.get_by_role("button", name="Close").click()):
-        page.evaluate("step => Rose.emit('select', {rid: 1, step})", LAST)
-        expect(page.get_by_role("dialog")).to_be_visible()
-        close()
-        expect(page.get_by_role("dialog")).to_be_hidden()
+    assert page.locator(".rp-pop .rp-hand").all_inner_texts() == ["With budget 256: about 81\xa0ms."]

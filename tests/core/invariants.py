@@ -167,7 +167,7 @@ class Invariants:
                 assert node.parent in hashes, "a block is kept that cannot be found, since the cache dropped its parent"
                 history = hashes[node] = hash((hashes[node.parent], node.tokens))
                 parent = None if node.parent is None else hashes[node.parent]
-                assert self._tree.stored.get(history) == (history, parent, node.tokens)
+                assert self._tree.stored.get(history) == (history, parent)
         assert len(self._tree.stored) == len(hashes) - 1, "an event tells of a block that the cache does not find"
         listed = {None, *cache._nodes.values()}
         assert all(tail.parent in listed for tail in cache._tails.values() if tail.pending_step == COMMITTED)

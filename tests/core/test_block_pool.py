@@ -55,14 +55,3 @@ def test_blocks_without_content_are_taken_before_cached_ones():
     assert (pool.num_free, pool.num_cached) == (2, 1)
     assert blocks[0] not in (pool.allocate(), pool.allocate())
     assert pool.allocate() == blocks[0]
-
-
-def test_cached_blocks_are_taken_least_recently_freed_first_and_their_loss_is_told():
-    lost: list[int] = []
-    pool = BlockPool(4, 16, on_evict=lost.append)
-    blocks = [pool.allocate() for _ in range(3)]
-    for block in blocks:
-        pool.set_findable(block, True)
-    for block in (blocks[1], blocks[0], blocks[2]):
-        pool.release(block)
-    assert [pool.allocate() for _ in range(3)] == [blocks[1], blocks[0], blocks[2]] == lost

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.core.cache_miss import MOST_LOST, Lost, Miss, MissReason, Siblings
+from roseplay.core.cache_miss import MOST_LOST, Lost, Miss, MissReason
 from roseplay.core.request import Request
 from tests.core.checker import BROKEN_LATER, NAN_LOGITS
 from tests.core.harness import BLOCK_SIZE, Rig
@@ -49,17 +49,6 @@ def test_why_a_prompt_was_not_cached(
     assert asked(rig, prompt).miss == miss
 
 
-def test_the_nearest_of_many_is_named() -> None:
-    rig = Rig()
-    requests = [asked(rig, [1, 2, 3, 4, *(5, 6, 7, 8)[:equal], *[90 + equal] * 5]) for equal in range(4)]
-    for equal in range(3):
-        miss = asked(rig, [1, 2, 3, 4, *(5, 6, 7, 8)[:equal], *[80] * 5]).miss
-        assert miss is not None
-        assert (miss.reason, miss.position) == (MissReason.DIFFERS, 4 + equal)
-    miss = asked(rig, [1, 2, 3, 4, 5, 6, 7, 80, 80]).miss
-    assert miss == Miss(MissReason.DIFFERS, 4, 7, requests[3].request_id, tokens=(93,))
-
-
 def test_a_prompt_that_ends_in_what_a_failed_request_began_with_is_forgotten_with_it() -> None:
     """Computed separately, its block is the end of a prompt, not a full block that other prompts continue from."""
     rig = Rig(same_step_sharing=False)
@@ -70,46 +59,12 @@ def test_a_prompt_that_ends_in_what_a_failed_request_began_with_is_forgotten_wit
     assert asked(rig, FOX).miss == Miss(MissReason.NEW, 0, 0)
 
 
-def test_another_one_of_its_step_computes_it() -> None:
-    rig = Rig(same_step_sharing=False)
-    first, second = rig.add(FOX), rig.add(FOX)
-    step = rig.step()
-    assert step.misses == [
-        (first.request_id, Miss(MissReason.NEW, 0, 0)),
-        (second.request_id, Miss(MissReason.COMPUTING, 0, 0, first.request_id)),
-    ]
-    assert rig.step().misses == []
-
-
 def test_what_is_shared_in_a_step_is_no_miss() -> None:
     rig = Rig()
     first, second, other = rig.add(FOX), rig.add(FOX), rig.add(DOG)
     rig.step()
     assert second.miss is None
     assert other.miss == Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, first.request_id, tokens=(7, 8))
-
-
-@pytest.mark.parametrize("how", ["cleared", "switched"])
-def test_the_cache_was_cleared(how: str) -> None:
-    rig = Rig()
-    asked(rig, FOX)
-    if how == "cleared":
-        rig.clear_cache()
-    else:
-        for on in (False, True):
-            rig.set_knobs(prefix_cache=on)
-    last = rig.scheduler.next_step_id - 1
-    assert asked(rig, FOX).miss == Miss(MissReason.CLEARED, 0, 0, step_id=last)
-    assert asked(rig, FOX).miss is None, "it is cached again"
-
-
-def test_the_end_of_a_prompt_is_given_to_others_first() -> None:
-    rig = Rig(num_blocks=6)
-    asked(rig, FOX)
-    asked(rig, list(range(20, 35)))  # leaves one of the three
-    miss = asked(rig, FOX).miss
-    assert miss is not None
-    assert (miss.reason, miss.found) == (MissReason.EVICTED, BLOCK_SIZE)
 
 
 def test_a_preempted_request_keeps_its_first_reason() -> None:
@@ -128,34 +83,6 @@ def test_who_lost_what_it_shared_explains_again() -> None:
     rig.step()
     assert first.finish_reason == "error"
     assert second.miss == Miss(MissReason.NEW, 0, 0), "a failed computation is never cached"
-
-
-def test_a_copied_block_still_counts_as_what_it_was() -> None:
-    """Two requests that share a tail copy it before they write; the tail can be found as before."""
-    rig = Rig()
-    first = rig.add(FOX[:6], 6)
-    rig.add(FOX[:6], 6, seed=1)
-    rig.run()
-    assert any(step.copies for step in rig.steps)
-    assert asked(rig, FOX[:6]).miss is None
-    assert asked(rig, FOX).miss in (
-        Miss(MissReason.UNFILLED, BLOCK_SIZE, 6, first.request_id),
-        Miss(MissReason.DIFFERS, BLOCK_SIZE, 6, first.request_id, tokens=tuple(first.token_ids[6:8])),
-    )
-
-
-def test_siblings_are_as_many_as_were_added() -> None:
-    siblings = Siblings()
-    for tokens in [(1, 2), (1,), (3, 4), (1, 2, 3)]:
-        siblings.add(None, tokens)
-    assert siblings.nearest(None, (1, 2, 9)) in [(1, 2), (1, 2, 3)]
-    siblings.remove(None, (1, 2, 3))
-    siblings.remove(None, (1, 2))
-    assert siblings.nearest(None, (1, 2, 9)) == (1,)
-    siblings.remove(None, (1,))
-    siblings.remove(None, (3, 4))
-    assert siblings.nearest(None, (1, 2, 9)) is None
-    assert not siblings._following, "an empty entry stays"
 
 
 def test_what_was_lost_is_remembered_for_a_while() -> None:

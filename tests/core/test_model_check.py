@@ -18,7 +18,7 @@ from tests.core.driver import operate, run
 
 
 @pytest.mark.timeout(900)  # shrinking stops after five minutes
-@settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.integers(1, 60))
 def test_any_sequence_of_operations_is_served_correctly(rng: random.Random, operations: int) -> None:
     """If a sequence fails, Hypothesis shrinks it to a minimal one."""
@@ -53,7 +53,7 @@ def checked(seed: int, operations: int) -> Checker:
     return checker
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_operations_are_served_correctly(seed: int, record_property: Callable[[str, object], None]) -> None:
     """Most operations, without shrinking; ``make fuzz`` runs many more."""
     record_property("operations", checked(seed, 4_000).operations)

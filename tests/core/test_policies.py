@@ -425,7 +425,7 @@ def test_prompts_are_computed_at_once_when_nothing_decodes() -> None:
 
 
 @pytest.mark.parametrize("policy", ["shortest", "priority", "lpm", "fair"])
-def test_choosing_among_ten_thousand_looks_at_few_requests(policy: str) -> None:
+def test_choosing_among_thousands_looks_at_few_requests(policy: str) -> None:
     """Counts how often any property of a waiting request is asked for while 100 steps admit one request each."""
     looked_at = Counter[str]()
 
@@ -447,8 +447,8 @@ def test_choosing_among_ten_thousand_looks_at_few_requests(policy: str) -> None:
             pass
 
     queue, rng = Queue(policy), random.Random(0)
-    for number in range(10_000):
-        about = Counted(tenant=str(rng.randrange(5000)), priority=rng.randrange(100))
+    for number in range(3_000):
+        about = Counted(tenant=str(rng.randrange(1500)), priority=rng.randrange(100))
         queue.live.add(CountedRequest(number, [1] * 3, about))
     queue.begin_step()
     looked_at.clear()

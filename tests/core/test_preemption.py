@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roseplay.core.request import Request, RequestStatus
+from roseplay.core.request import Request
 from tests.core.harness import BLOCK_SIZE, Rig
 
 
@@ -27,15 +27,6 @@ def test_resuming_is_cheap_because_full_blocks_stay_cached():
     first, second = rig.add([1] * 8, 16), rig.add([2] * 8, 16)
     assert rig.run() < 16 + second.num_tokens
     assert (first.num_preemptions, second.num_preemptions) == (0, 1)
-
-
-def test_preempted_requests_go_before_those_who_arrived_later():
-    rig, requests = pressed(max_batch_size=3)
-    late = rig.add([7] * BLOCK_SIZE, 4)
-    while requests[2].num_preemptions == 0:
-        rig.step()
-    assert requests[2].status is RequestStatus.WAITING
-    assert list(rig.scheduler.waiting) == [requests[2], late]
 
 
 def test_a_lone_request_may_use_the_whole_pool():

@@ -200,14 +200,6 @@ def test_an_aborted_leader_changes_nothing_for_those_who_share():
     assert sum(step.prompt_tokens for step in rig.steps) == 30
 
 
-def test_an_evicted_block_is_not_found():
-    rig = Rig(num_blocks=8)
-    rig.served(range(20), max_new_tokens=2)
-    rig.served([99] * 24, max_new_tokens=2)  # needs all seven blocks
-    rig.add(range(20), 2)
-    assert rig.run() == 20
-
-
 def test_hits_are_counted_once_per_request():
     rig = Rig(num_blocks=12)
     rig.served(range(12), range(12), max_new_tokens=20)

@@ -108,7 +108,7 @@ class FakeRunner:
             token = result.token_ids[index]
             if entry.request.sampling.logprobs is not None and token is not None:
                 result.logprobs[index] = TokenLogprobs(-float(token), [])
-        result.prepare_ns, result.forward_ns, result.sample_ns, result.device_ns, result.graph = 1, 2, 3, 2, True
+        result.prepare_ns, result.forward_ns, result.sample_ns, result.device_ns, result.replayed = 1, 2, 3, 2, True
         return result
 
     def launch(self, step: Step) -> Done | Failing:
@@ -133,7 +133,7 @@ class Loop:
         eos: Iterable[int] = (),
         seed: int = 0,
         config: EngineConfig | None = None,
-        start: Callable[[str], Future[Matcher]] | None = None,
+        start: Callable[[str, int], Future[Matcher]] | None = None,
         **knobs: object,
     ):
         self.runner = runner or FakeRunner()

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,11 +25,10 @@ from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartErro
 from roseplay.engine.health import Health
 from roseplay.engine.lifetime import CLOSE_TIMEOUT_S
 from roseplay.engine.messages import (
-    Abort,
     BlockInfo,
     ClearCache,
+    End,
     Failed,
-    Finish,
     Finished,
     Inspect,
     Inspected,
@@ -48,6 +48,7 @@ from roseplay.engine.run_worker import run_worker
 from roseplay.engine.start import open_tokenizer, wait_until_ready
 from roseplay.engine.transport import ThreadTransport, WorkerGoneError, start_transport
 from tests.engine.fake_runner import MEMORY, FakeRunner, Loop, submit
+from tests.hardware import needs_simulation
 from tests.waiting import wait_until
 
 PATIENCE_S = 120.0
@@ -281,14 +282,14 @@ def test_an_abort_is_sent_while_the_request_lives(engine, worker):
     for _ in range(2):
         worker.next()
     assert engine.abort(first.request_id) is True
-    assert worker.next(Abort) == Abort(0)
+    assert worker.next(End) == End(0)
     worker.publish(finished=[Finished(0, FinishReason.ABORT)])
     assert first.result(PATIENCE_S).finish_reason is FinishReason.ABORT
     assert engine.abort(first.request_id) is engine.abort(77) is False
     assert second.cancel() is True
-    assert worker.next(Abort) == Abort(1)
+    assert worker.next(End) == End(1)
     assert engine.abort_all() == 1
-    assert worker.next(Abort) == Abort(1)
+    assert worker.next(End) == End(1)
 
 
 def test_a_request_that_cannot_be_sent_leaves_nothing_behind(engine, worker):
@@ -317,7 +318,7 @@ def test_an_answer_that_ends_here_is_told_to_the_worker(workers):
         worker.next()
         worker.publish(NewToken(0, 0))
         worker.publish(NewToken(0, 2), step_id=1)
-        assert worker.next(Finish) == Finish(0)
+        assert worker.next(End) == End(0, FinishReason.STOP)
         assert (stream.result(PATIENCE_S).text, stream.finish_reason) == ("a", FinishReason.STOP)
         with pytest.raises(EngineError, match=r"could not be decoded \(BaseException: panic\)"):
             engine.submit([49])
@@ -513,12 +514,12 @@ def test_a_process_that_ended_is_replaced(workers):
 
 
 def test_a_replacement_that_does_not_start_breaks_the_engine(workers):
-    first = PlayedTransport(replaceable=True)
-    with workers.open(first, PlayedTransport(replaceable=True, first=Failed("no memory"))) as engine:
+    first, path = PlayedTransport(replaceable=True), Path("a model").resolve()  # clients learn only its name
+    with workers.open(first, PlayedTransport(replaceable=True, first=Failed(f"no memory for {path}"))) as engine:
         first.events.put(WorkerGoneError("the process ended"))
         wait_until(lambda: not engine.alive)
         assert engine.overdue == (
-            "the process ended, and a new one did not start: no memory; the engine cannot go on: restart it"
+            "the process ended, and a new one did not start: no memory for a model; the engine cannot go on: restart it"
         )
 
 
@@ -555,19 +556,16 @@ def test_what_escapes_in_the_receiver_ends_all_streams(workers, engine, worker):
     wait_until(lambda: not workers.receivers())
 
 
-@pytest.fixture
-def exit_hooks(monkeypatch):
-    """What would be called when the program ends."""
-    hooks = []
+def test_an_engine_ends_with_the_program_or_when_nobody_refers_to_it(workers, monkeypatch):
+    hooks = []  # what would be called when the program ends
     monkeypatch.setattr(atexit, "register", hooks.append)
     monkeypatch.setattr(atexit, "unregister", hooks.remove)
-    return hooks
-
-
-def test_an_engine_that_nobody_refers_to_ends(workers, exit_hooks):
-    engine = workers.open()
-    worker, reference = workers.started[0], weakref.ref(engine)
-    del engine
+    engine, other = workers.open(), workers.open()
+    hooks[0]()
+    assert not engine.alive and other.alive
+    assert len(hooks) == 1
+    worker, reference = workers.started[1], weakref.ref(other)
+    del other
 
     def is_gone():
         gc.collect()
@@ -575,18 +573,8 @@ def test_an_engine_that_nobody_refers_to_ends(workers, exit_hooks):
 
     wait_until(is_gone)
     assert worker.ended == [CLOSE_TIMEOUT_S]
-    assert exit_hooks == []
+    assert hooks == []
     wait_until(lambda: not workers.receivers())
-
-
-def test_an_engine_is_closed_at_the_end_of_the_program(workers, exit_hooks):
-    engine, other = workers.open(), workers.open()
-    assert len(exit_hooks) == 2
-    exit_hooks[0]()
-    assert not engine.alive and other.alive
-    assert len(exit_hooks) == 1
-    other.close()
-    assert exit_hooks == []
 
 
 # -- workers
@@ -638,6 +626,7 @@ def test_a_killed_thread_ends_when_it_wakes():
     wait_until(lambda: no_model.runner.closed)
 
 
+@needs_simulation
 def test_a_process_tells_why_it_cannot_start_and_ends(tmp_path):
     config = EngineConfig(worker="process", run_as="h100")  # which needs no torch
     transport = start_transport(str(tmp_path / "nothing"), config, Knobs())

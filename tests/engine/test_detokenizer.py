@@ -23,6 +23,7 @@ from roseplay.engine.detokenizer import (
 )
 from roseplay.model.gguf_tokenizer import gguf_tokenizer
 from roseplay.model.source import Source
+from tests.gguf_files import write_out
 
 BOTH = pytest.mark.parametrize("kind", [StreamDecoder, PlainDecoder])
 
@@ -217,10 +218,7 @@ def test_a_token_of_a_gguf_file_has_its_bytes(tmp_path, kind):
     writer.add_token_merges([])
     writer.add_uint32("tokenizer.ggml.bos_token_id", len(words) - 1)
     writer.add_tensor("token_embd.weight", np.zeros((len(words), 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     tokenizer = gguf_tokenizer(Source("x", str(tmp_path), True, "x.gguf"), name="x")
     found = [token_bytes(tokenizer, token) for token in range(len(words))]
     assert found[:256] == [bytes([byte]) for byte in letters]

@@ -9,6 +9,7 @@ import threading
 from roseplay import Engine
 from roseplay.engine.transport import start_transport
 from tests.engine.test_engine import LONG
+from tests.hardware import needs_simulation
 from tests.waiting import wait_until
 
 SIMULATED = {"run_as": "h100", "worker": "process", "block_size": 4, "num_blocks": 50, "max_model_len": 64}
@@ -45,6 +46,7 @@ def check_replaced(engine):
     assert engine.health().ok
 
 
+@needs_simulation
 def test_a_worker_that_is_killed_or_stopped_is_replaced():
     """Its GPU is simulated, since workers that import torch would take most of the test's time."""
     others = len(feeders())

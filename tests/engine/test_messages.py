@@ -22,8 +22,8 @@ def test_a_steps_outcome_survives_the_way_between_processes():
         admitted=[1],
         copied=[2],
         block_changes=[BlockChange(7, 2, 1, True)],
-        graph=True,
-        cache_events=[Cleared(), Stored(5, None, (1, 2)), Removed(5)],
+        replayed=True,
+        cache_events=[Cleared(), Stored(5, None), Removed(5)],
     )
     logprobs = TokenLogprobs(-0.5, [(5, -0.5), (6, -1.0)])
     sent = StepOutput([NewToken(2, 5, "eos", logprobs)], [Finished(3, "error", "why")], record, 99)

@@ -66,7 +66,7 @@ def unused_token(engine: Engine, kind: str) -> tuple[list[list[int]], int]:
 def test_the_request_ends_with_the_reason_and_the_others_go_on(model: Any, engine: Engine, kind: str):
     answers, bad = unused_token(engine, kind)
     with broken(model, bad):
-        for prompt in ([5, bad], [40 + i for i in range(8)] + [bad] * 4):
+        for prompt in ([5, bad], [40 + i for i in range(8)] + [bad] * 4, [bad, *range(40, 50)]):
             streams = [engine.submit(tokens, params_of(kind)) for tokens in (GOOD[0], prompt, *GOOD[1:])]
             good, failed, *others = [stream.result(30) for stream in streams]
             assert [result.token_ids for result in (good, *others)] == answers

@@ -13,9 +13,9 @@ from roseplay.engine.load_runner import load_model_runner
 from roseplay.engine.records import StepRecord
 from roseplay.engine.telemetry import StepEvent
 from roseplay.engine.transport import ThreadTransport
-from roseplay.kernels.cuda.emulation import emulate_gpu
 from tests.engine.cases import KNOBS, engines_of, prompts
 from tests.engine.test_engine import LONG
+from tests.kernels.emulation import emulate_gpu
 from tests.model.families import STATEFUL, tiny_model
 from tests.waiting import wait_until
 
@@ -69,7 +69,7 @@ def test_the_same_tokens_with_and_without(tiny_llama: Any):
     for case, engine in engines_of(CASES, tiny_llama, open_engine):
         reader = engine.telemetry.reader()
         assert answers(engine) == expected[case], case
-        replayed = [record.graph for record in reader.steps() if record.prompt_tokens or record.decode_tokens]
+        replayed = [record.replayed for record in reader.steps() if record.prompt_tokens or record.decode_tokens]
         assert any(replayed) == (case != "one append a request"), case
         wait_until(lambda engine=engine: has_no_blocks(engine))
         reader.read()
@@ -77,7 +77,7 @@ def test_the_same_tokens_with_and_without(tiny_llama: Any):
         switched = next(off)
         engine.set_knobs(**switched)
         assert answers(engine) == expected[case], (case, switched)
-        assert "overlap" in switched or not any(record.graph for record in reader.steps())
+        assert "overlap" in switched or not any(record.replayed for record in reader.steps())
 
 
 STATEFUL_CASES: dict[str, dict[str, Any]] = {
@@ -97,14 +97,14 @@ def test_the_same_tokens_with_and_without_of_models_with_recurrent_layers(family
     with open_engine(tiny_model(STATEFUL[family]()), cuda_graphs=False, overlap=False, **settings) as engine:
         reader = engine.telemetry.reader()
         expected = answers(engine)
-        assert not any(record.graph for record in reader.steps())
+        assert not any(record.replayed for record in reader.steps())
         for overlap in (True, False):
             engine.set_knobs(overlap=overlap, cuda_graphs=True)
             engine.clear_cache()
             assert answers(engine) == expected
             decodes = [record for record in reader.steps() if record.decode_tokens and not record.prompt_tokens]
             assert decodes
-            assert all(record.graph for record in decodes), engine.info.no_cuda_graphs
+            assert all(record.replayed for record in decodes), engine.info.no_cuda_graphs
 
 
 class Noting:
@@ -154,7 +154,7 @@ def test_switches_are_live(engine: Engine):
         seen = len(stream.token_ids)
         wait_until(lambda seen=seen: len(stream.token_ids) > seen or stream.finish_reason)
     assert stream.result(20).token_ids == expected
-    assert {True, False} <= {record.graph for record in records(engine)}
+    assert {True, False} <= {record.replayed for record in records(engine)}
 
 
 def test_aborts_that_arrive_while_steps_overlap(engine: Engine):

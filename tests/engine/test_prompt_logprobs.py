@@ -53,7 +53,9 @@ def check(model: torch.nn.Module, stream: Stream, tolerance: float = 1e-4) -> No
         assert [float(row[token_id]) for token_id, _ in own.top] == pytest.approx(likeliest, abs=tolerance)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+@pytest.mark.parametrize(
+    "family", ["gemma2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "llama"))]
+)
 def test_they_are_those_of_a_plain_forward(family: str) -> None:
     model = tiny_model(FAMILIES[family]())
     reference = copy.deepcopy(model)

@@ -19,10 +19,10 @@ from roseplay.model.accelerator import Accelerator
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.step_sampler import StepSampler
 from tests.engine.cases import KNOBS, engines_of, prompts
-from tests.engine.test_equality import FEW
 from tests.engine.test_overlap import has_no_blocks, open_engine, records
+from tests.hardware import needs_simulation
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
-from tests.model.harness import recording_options
+from tests.model.harness import PLAIN, recording_options
 
 LONG = 24
 # Makes the tokens of the answer likelier, so that the answers of models without training repeat themselves.
@@ -97,7 +97,8 @@ def test_the_same_tokens_with_and_without(tiny_llama: Any):
 
 
 @pytest.mark.parametrize(
-    "family", [*FEW, *(pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES if family not in FEW)]
+    "family",
+    [pytest.param(family, marks=() if family in ("gpt2", "gemma2") else pytest.mark.slow) for family in FAMILIES],
 )
 def test_the_same_tokens_in_every_family(family: str):
     settings = {"block_size": 4, "num_blocks": 60, "dtype": "float32", "record_steps": False}
@@ -115,7 +116,7 @@ def test_text_that_repeats_takes_fewer_steps(tiny_llama: Any):
     drafted, accepted = (sum(getattr(step, f"{kind}_tokens") for step in steps) for kind in ("draft", "accepted"))
     assert accepted > 0.5 * drafted > 10
     assert sum(1 for step in steps if step.decode_tokens) == 59 - accepted
-    assert any(step.graph for step in steps if step.draft_tokens), "steps with drafts are not replayed"
+    assert any(step.replayed for step in steps if step.draft_tokens), "steps with drafts are not replayed"
 
 
 def test_steps_on_a_gpu(tiny_llama: Any):
@@ -124,7 +125,7 @@ def test_steps_on_a_gpu(tiny_llama: Any):
         for graphs in (True, False):
             engine.set_knobs(cuda_graphs=graphs)
             steps = [step for step in compare(engine, asked()) if step.draft_tokens and not step.prompt_tokens]
-            replayed = {bool(step.graph) for step in steps if step.decode_tokens <= 16}
+            replayed = {bool(step.replayed) for step in steps if step.decode_tokens <= 16}
             assert replayed == {graphs}
 
 
@@ -181,7 +182,7 @@ def test_a_draft_ends_before_a_row_from_which_nothing_can_be_drawn():
     logits[2, 0] = torch.nan
     draws = StepSampler(lambda: None, Accelerator).sample(step, [0], logits)
     timer, times = DeviceTimer(logits.device), {"prepare_ns": 0, "forward_ns": 0, "sample_ns": 0}
-    result = LaunchedStep(step, draws, timer, **times, graph=None, observe=lambda *_: None).result()
+    result = LaunchedStep(step, draws, timer, **times, replayed=None, observe=lambda *_: None).result()
     assert (result.token_ids, result.errors) == ([5], {})
     assert [token for token, _ in result.after_draft[0]] == [6]
     assert all(logprobs is not None for _, logprobs in result.after_draft[0])
@@ -190,13 +191,14 @@ def test_a_draft_ends_before_a_row_from_which_nothing_can_be_drawn():
 def test_models_with_recurrent_layers_refuse_it_by_name():
     model = tiny_model(STATEFUL["lfm2"]())
     with pytest.raises(EngineStartError, match="speculative_tokens needs a model without recurrent layers"):
-        Engine(model, block_size=4, num_blocks=50, speculative_tokens=3)
-    with Engine(model, block_size=4, num_blocks=50) as engine:
+        Engine(model, block_size=4, num_blocks=50, speculative_tokens=3, **PLAIN)
+    with Engine(model, block_size=4, num_blocks=50, **PLAIN) as engine:
         with pytest.raises(ValueError, match="speculative_tokens needs a model without recurrent layers"):
             engine.set_knobs(speculative_tokens=3)
         assert engine.knobs.speculative_tokens == 0
 
 
+@needs_simulation
 def test_simulated_engines_refuse_it_by_name():
     with pytest.raises(EngineStartError, match="speculative_tokens cannot be simulated"):
         Engine("smollm2", run_as="h100", speculative_tokens=3)

@@ -14,6 +14,7 @@ from roseplay import Engine, SamplingParams
 from roseplay.core.progress import STAGES, Progress
 from roseplay.engine.errors import EngineStartError
 from roseplay.engine.start import OpeningTokenizer
+from tests.hardware import needs_simulation
 from tests.model.families import FAMILIES, tiny_model
 
 SMALL: dict[str, Any] = {"num_blocks": 8, "record_steps": False, "fuse_ops": False, "pack_weights": False}
@@ -73,6 +74,7 @@ def told_stage_by_stage(directory: str, worker: str) -> Iterator[Engine]:
 SIMULATED: dict[str, Any] = {"run_as": "h100", "worker": "process"}  # which imports no torch
 
 
+@needs_simulation
 def test_an_error_of_the_callback_ends_the_worker() -> None:
     class OverError(Exception):
         pass
@@ -87,6 +89,7 @@ def test_an_error_of_the_callback_ends_the_worker() -> None:
     assert threading.active_count() <= before + 1  # the tokenizer's thread may not have ended yet
 
 
+@needs_simulation
 def test_a_tokenizer_that_cannot_be_opened_ends_the_wait_for_the_worker() -> None:
     def open_tokenizer(model: Any, config: Any) -> None:
         raise EngineStartError("no such tokenizer")

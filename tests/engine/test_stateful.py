@@ -14,7 +14,7 @@ from tests.engine.greedy import assert_greedy, generate
 from tests.engine.test_equality import CASES
 from tests.engine.test_overlap import open_engine
 from tests.model.families import STATEFUL, tiny_model
-from tests.model.harness import recording_options
+from tests.model.harness import PLAIN, recording_options
 
 NEW_TOKENS = 10
 STATE_CASES: dict[str, dict[str, Any]] = {
@@ -152,7 +152,8 @@ def test_chats_beside_each_other_go_on_from_their_answers(settings: dict[str, An
 
 
 def test_the_engine_says_how_many_slots_it_has():
-    with Engine(tiny_model(STATEFUL["lfm2"]()), block_size=4, state_slots=3, state_snapshots=5) as engine:
+    settings = {"block_size": 4, "state_slots": 3, "state_snapshots": 5, **PLAIN}
+    with Engine(tiny_model(STATEFUL["lfm2"]()), **settings) as engine:
         info = engine.info
         assert (info.state_slots, info.state_snapshots) == (3, 5)
         assert info.state_bytes == 2 * 32 * 3 * 4  # two convolutions of 32 channels over 3 tokens, in float32

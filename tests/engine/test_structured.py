@@ -8,6 +8,7 @@ import re
 import sys
 from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,16 @@ from roseplay import Engine, SamplingParams
 from roseplay.core.memory_limit import MemoryLimit
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.engine.messages import Abort
+from roseplay.engine.grammar_checks import start_check
+from roseplay.engine.messages import End
 from roseplay.engine.stream import Stream
-from roseplay.engine.structured import Compiler, check_structure
 from roseplay.model.accelerator import Accelerator
-from roseplay.model.grammar import grammars_of
+from roseplay.model.grammar import Grammars, backend_of
 from roseplay.model.step_sampler import StepSampler
 from tests.engine.cases import engines_of
 from tests.engine.fake_runner import FakeRunner, Loop, submit
 from tests.engine.test_overlap import open_engine, records
+from tests.hardware import needs_simulation
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -123,8 +125,11 @@ def test_the_same_answers_alone_and_in_every_setting(alone: list[list[int]]):
 def test_masks_after_a_draft_are_those_of_an_answer_that_has_it(chat_engine: Engine):
     """Up to the first token that may not follow; nothing of the draft remains."""
     info, tokenizer = chat_engine.info, chat_engine.tokenizer
-    grammars = grammars_of(tokenizer, info.vocab_size, info.eos_token_ids)
-    matcher, text = grammars.matcher(REGEX.structured_outputs), tokenizer.encode("123-fox", add_special_tokens=False)
+    grammars = Grammars(lambda: backend_of(tokenizer, info.vocab_size, info.eos_token_ids))
+    matcher, text = (
+        grammars.start(REGEX.structured_outputs).result(60),
+        tokenizer.encode("123-fox", add_special_tokens=False),
+    )
     draft = [*text, *tokenizer.encode("cat", add_special_tokens=False)]
     found = np.zeros((1 + len(draft), matcher.words), np.int32)
     for _ in range(2):
@@ -133,7 +138,7 @@ def test_masks_after_a_draft_are_those_of_an_answer_that_has_it(chat_engine: Eng
     for taken in range(1 + len(text)):
         request = Request(0, [1, *text[:taken]], REGEX, eos_token_ids=frozenset(info.eos_token_ids))
         request.num_prompt_tokens = 1
-        expected, fresh = np.zeros((1, matcher.words), np.int32), grammars.matcher(REGEX.structured_outputs)
+        expected, fresh = np.zeros((1, matcher.words), np.int32), grammars.start(REGEX.structured_outputs).result(60)
         fresh.follow(request, -1)
         fresh.fill(expected, [])
         assert (found[taken] == expected[0]).all()
@@ -150,10 +155,10 @@ def test_the_same_answers_where_steps_overlap(alone: list[list[int]]):
 def test_each_row_has_its_own_mask(chat_engine: Engine):
     """Also where memory is short, so that rows are drawn in parts, and while the program ends, with its threads."""
     info = chat_engine.info
-    grammars = grammars_of(chat_engine.tokenizer, info.vocab_size, info.eos_token_ids)
+    grammars = Grammars(lambda: backend_of(chat_engine.tokenizer, info.vocab_size, info.eos_token_ids))
     params = [FREE, *(SamplingParams(structured_outputs={"choice": [word]}) for word in ("a", "b")), FREE]
     requests = [
-        Request(n, [1], one, matcher=one.structured_outputs and grammars.matcher(one.structured_outputs))
+        Request(n, [1], one, matcher=one.structured_outputs and grammars.start(one.structured_outputs).result(60))
         for n, one in enumerate(params)
     ]
     step = Step(0, [StepEntry(request, 0, 1, 1, samples=True, logits_entry=n) for n, request in enumerate(requests)])
@@ -209,6 +214,7 @@ def test_an_impossible_grammar_is_refused_in_one_line_before_it_is_sent(
     assert (chat_engine.num_unfinished, chat_engine.telemetry.since(0)[0]) == (0, before)
 
 
+@needs_simulation
 def test_engines_that_cannot_follow_a_grammar_say_why(engine: Engine):
     with pytest.raises(ValueError, match="structured_outputs needs a tokenizer, which this model does not have"):
         engine.submit([1, 2], CHOICE)
@@ -220,31 +226,26 @@ def test_engines_that_cannot_follow_a_grammar_say_why(engine: Engine):
 
 
 def test_without_llguidance_the_refusal_says_what_to_install(chat_engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "llguidance.hf", None)
+    monkeypatch.setitem(sys.modules, "llguidance", None)
     tokenizer = copy.copy(chat_engine.tokenizer)  # for which nothing is compiled yet
     with pytest.raises(ValueError, match=r"structured_outputs needs llguidance: pip install 'roseplay\[structured\]'"):
-        check_structure(CHOICE, tokenizer, chat_engine.info)
-
-
-def test_a_grammar_is_compiled_even_while_the_program_ends(chat_engine: Engine):
-    compiler = Compiler("tiny-chat", chat_engine.config, chat_engine.info)
-    compiler._thread.shutdown()
-    assert compiler.start(CHOICE.structured_outputs).result(0).error is None
+        start_check(CHOICE.structured_outputs, SimpleNamespace(tokenizer=tokenizer, info=chat_engine.info))
 
 
 def test_no_step_waits_for_a_grammar():
     """Meanwhile others are served, and the request can be aborted."""
     futures: list[Future[Any]] = []
-    loop = Loop(FakeRunner(), start=lambda structure: futures.append(Future()) or futures[-1])
+    loop = Loop(FakeRunner(), start=lambda structure, size: futures.append(Future()) or futures[-1])
     constrained = [replace(submit(n, [n] * 3, 2), sampling=replace(CHOICE, max_new_tokens=2)) for n in (1, 2, 3)]
 
     def compiled() -> list[Any]:
         assert loop.ends() == {4: "length"}
         futures[1].set_result(None)
         futures[2].set_exception(ValueError("too complex"))
-        return [Abort(1)]
+        return [End(1)]
 
     loop.run([*constrained, submit(4, [4] * 3, 2)], *[[]] * 8, compiled, *[[]] * 8)
     assert loop.ends() == {4: "length", 1: "abort", 2: "length", 3: "error"}
     errors = [finished.error for finished in loop.finished if finished.request_id == 3]
     assert errors == ["too complex"]
+    assert [future.cancelled() for future in futures] == [True, False, False], "what nobody waits for is not compiled"

@@ -28,7 +28,7 @@ LENGTHS = (1, 3, 4, 5, 16, 17, 40)
 class Rows:
     """Rows of ``counts`` queries with ``pasts`` tokens before them, in blocks in any order.
 
-    Numbers outside the rows' tokens are so large that using them would be noticed.
+    Numbers outside the rows' tokens are NaN, as a request that overflowed may have left them.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Rows:
         order = iter(torch.randperm(int(blocks.sum()), generator=generator).add(1).tolist())
         self.tables = np.zeros((len(counts), int(blocks.max()) + 2), np.int64)
         shape = int(blocks.sum()) + 1, heads[1], block_size
-        self.keys, self.values = (torch.full((*shape, dim), 1e4, dtype=dtype) for dim in dims)
+        self.keys, self.values = (torch.full((*shape, dim), math.nan, dtype=dtype) for dim in dims)
         for row, length in enumerate(self.seq_lens):
             for column in range(blocks[row]):
                 block = self.tables[row, column] = next(order)
@@ -172,6 +172,20 @@ def test_bfloat16_answers_are_the_nearest() -> None:
     assert torch.equal(given.attended(), exact.bfloat16())
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize("part", ["keys", "values"])
+@pytest.mark.parametrize("softcap", [None, 3.0])
+def test_what_is_not_finite_spoils_the_rows_that_see_it(part: str, number: float, softcap: float | None) -> None:
+    """Whichever token of a row it is; a softcap makes an infinite score the largest that there is."""
+    for token in (0, 15, 16, 39):
+        given = decodes(torch.float32, (2, 2), (24, 12))
+        blocks, row = getattr(given, part), len(LENGTHS) - 1
+        blocks[given.tables[row, token // 4], :, token % 4, 5] = number
+        given.q = given.q.abs()
+        found = given.attended(softcap=softcap).isfinite().all(-1)
+        assert found[:row].all() and found[row].any() == (softcap is not None and (part, number) == ("keys", math.inf))
+
+
 def test_scores_far_from_zero_do_not_overflow() -> None:
     given = decodes(torch.float32, (2, 2), (8, 8))
     given.q *= 1e4
@@ -205,7 +219,9 @@ def test_appending_is_the_same_as_torchs(dtype: torch.dtype) -> None:
     keys, values = torch.zeros_like(cache.keys[0]), torch.zeros_like(cache.values[0])
     calls.append_in_place(k, keys, slots)
     calls.append_in_place(v, values, slots)
-    assert keys.any() and torch.equal(keys, cache.keys[0]) and torch.equal(values, cache.values[0])
+    assert keys.any() and torch.equal(values, cache.values[0])
+    torch.testing.assert_close(keys, cache.keys[0], rtol=0, atol=0, equal_nan=True)
+    assert (keys.isnan().sum(), keys.isinf().sum(), values.isinf().sum()) == (1, 1, 1)
 
 
 # -- prompts
@@ -285,6 +301,20 @@ def test_queries_that_do_not_lie_in_one_piece_and_large_scores(kind: tuple[torch
     found = prompts.attended_in_spans(tiled)
     assert not prompts.q.is_contiguous() and torch.isfinite(found).all()
     close(found, prompts.spelled_out())
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize("part", ["keys", "values"])
+def test_what_is_not_finite_spoils_a_prompt_from_there_on(
+    kind: tuple[torch.dtype, bool], part: str, number: float
+) -> None:
+    """And nothing of other prompts; queries before it may share its product."""
+    dtype, tiled = kind
+    prompts = Rows(dtype, [40, 150], [0, 0], (2, 2), (24, 12), 4)
+    prompts.q = prompts.q.abs()
+    getattr(prompts, part)[prompts.tables[1, 35], :, 1, 5] = number
+    found = prompts.attended_in_spans(tiled).isfinite().all(-1)
+    assert found[:40].all() and not found[40 + 141 :].any()
 
 
 def test_what_the_kernel_of_prompts_does_not_take() -> None:

@@ -23,8 +23,7 @@ from roseplay.core.progress import Reporter
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda import graphs
-from roseplay.kernels.cuda.emulation import emulate_gpu
-from roseplay.kernels.cuda.graphs import Bucket, RecordedGraph, StepGraphs, make_buckets
+from roseplay.kernels.cuda.graphs import Bucket, StepGraphs, make_buckets
 from roseplay.model import gpu_memory
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.batch import HostBatch, pack_step
@@ -32,6 +31,7 @@ from roseplay.model.loader import load_model
 from roseplay.model.padding import pad
 from roseplay.model.runner import ModelRunner
 from tests.kernels.conftest import interpreted
+from tests.kernels.emulation import RecordedGraph, emulate_gpu
 from tests.kernels.test_triton_tiles import tiles
 from tests.model.families import FAMILIES, LENGTH, STATEFUL, VOCABULARY, tiny_model
 from tests.model.harness import (
@@ -197,10 +197,10 @@ def test_replays_and_eager_steps_may_take_turns(runner: ModelRunner, model: PreT
     made, answers = request_of(0, prompt, [3, 9, 4, 8, 1]), []
     for start, graph in zip(range(20), itertools.cycle([True, False, False]), strict=False):
         result = step_of(runner, StepEntry(made, start, 1, samples=True, logits_entry=0), cuda_graphs=graph)
-        assert result.graph is graph
+        assert result.replayed is graph
         answers += result.token_ids
     assert answers == eager_logits(model, prompt).argmax(-1).tolist()
-    assert step_of(runner, StepEntry(made, 20, 0)).graph is None
+    assert step_of(runner, StepEntry(made, 20, 0)).replayed is None
 
 
 def test_padding_writes_into_no_live_block(model: PreTrainedModel):
@@ -213,7 +213,7 @@ def test_padding_writes_into_no_live_block(model: PreTrainedModel):
     before = [tensor.clone() for tensor in tensors]
     made = request_of(0, random_tokens(7, 97, 0), [9, 20])
     for start, count in ((0, 5), (5, 1), (6, 1)):
-        assert step_of(runner, StepEntry(made, start, count)).graph
+        assert step_of(runner, StepEntry(made, start, count)).replayed
     for tensor, old in zip(tensors, before, strict=True):
         changed = (tensor != old).any(-1).any(1)  # [block, offset]
         written = {tuple(x) for x in changed.nonzero().tolist() if x[0] != 0}
@@ -233,7 +233,7 @@ def check_prompt(
 ) -> None:
     """The token after a prompt is the model's, and the step was replayed or not."""
     result = step_of(runner, StepEntry(request_of(1, prompt, blocks), 0, len(prompt), samples=True, logits_entry=0))
-    assert (result.token_ids, result.graph) == ([int(eager_logits(model, prompt)[-1].argmax())], graph)
+    assert (result.token_ids, result.replayed) == ([int(eager_logits(model, prompt)[-1].argmax())], graph)
 
 
 @pytest.mark.parametrize("graph", [True, False])
@@ -315,7 +315,7 @@ def test_sizes_for_which_there_is_no_memory_are_left_out_and_said(model: PreTrai
     replayed = []
     for count in (30, 1, 9):
         driver.step({0: count})
-        replayed.append(driver.result.graph)
+        replayed.append(driver.result.replayed)
     assert replayed == [False, True, True]
 
 
@@ -357,7 +357,7 @@ def test_replayed_decodes_give_the_logits_and_states_of_the_model(family: str):
     drivers = Driver(replaying, prompts), Driver(plain, prompts, cuda_graphs=False)
     replayed = step_as_requests_join_and_leave(*drivers, together=3, tolerance=1e-3)
     assert replayed == [False, *[True] * 6], replaying.accelerator.graphs.refused
-    assert drivers[1].result.graph is False
+    assert drivers[1].result.replayed is False
 
 
 def test_only_decodes_of_models_with_recurrent_layers_are_replayed():
@@ -392,7 +392,7 @@ def test_a_model_with_recurrent_layers_that_cannot_be_captured_runs_as_it_is():
     driver, expected = Driver(runner, [prompt]), eager_logits(model, prompt)
     for count in (5, 1, 1, 1):
         logits = driver.step({0: count})[0]
-        assert driver.result.graph is False
+        assert driver.result.replayed is False
         assert (logits - expected[driver.computed[0] - 1]).abs().max() < 1e-4
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -25,15 +28,16 @@ from roseplay.kernels.cpu.products import Products
 from roseplay.kernels.cpu.quants import tiles
 from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
 from roseplay.kernels.cpu.quants.strips import Strips, number_bytes
+from roseplay.kernels.cpu.quants.strips import rounded as rounded_to_blocks
 from roseplay.kernels.cpu.tiles import most_rows
-from roseplay.kernels.merge import MergedLinear
-from roseplay.model.block_tensor import BlockTensor, joined, shapes_only
+from roseplay.kernels.merge import MergedLinear, joined
+from roseplay.model.block_tensor import BlockTensor, shapes_only
 from roseplay.model.ggml_blocks import FORMATS
 from roseplay.model.loader import load_model
 from roseplay.model.source import embedded_model
 from tests.gguf_files import random_blocks
 from tests.model.families import FAMILIES, tiny_model
-from tests.model.harness import products_of, torch_threads
+from tests.model.harness import products_of, refusal, torch_threads
 
 INTEGERS, EXPANDED = Products(True, blocks=True), Products(True, 1, blocks=True)
 SUPER_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")  # their scales are products that float16 rounds
@@ -188,12 +192,86 @@ def test_plain_weights_are_rounded_to_blocks(products: Products, kind: str) -> N
         assert strips.saved_bytes == 50 * 200 * dtype.itemsize - layer.strips.packed.numel()
 
 
+@given(
+    seed=st.integers(0, 2**32), kind=st.sampled_from(["Q4_1", "Q8_0"]), exponents=st.tuples(*[st.integers(-8, 8)] * 3)
+)
+def test_numbers_of_any_size_are_rounded_to_the_nearest(seed: int, kind: str, exponents: tuple[int, int, int]) -> None:
+    """Within half a scale, where a number below half a scale may change its sign in Q4_1, which has no zero."""
+    chance = np.random.default_rng(seed)
+    least, most, middle = (10.0**exponent for exponent in exponents)
+    weight = chance.uniform(-1, 1, (4, 64)) * chance.choice([least, most], (4, 1)) + chance.choice([0, middle], (4, 1))
+    weight = weight.astype(np.float32)
+    weight[0, :32] = 0
+    blocks = weight.reshape(4, 2, 32)
+    extremes = blocks.max(-1), blocks.min(-1)
+    largest = np.maximum(*map(abs, extremes)) / 127 if kind == "Q8_0" else (extremes[0] - extremes[1]) / 15
+    lowest = np.zeros_like(largest) if kind == "Q8_0" else abs(extremes[1])
+    fits = max(largest.max(), lowest.max()) < 65000
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            found = rounded_to_blocks(weight, kind)
+    except OverflowError:
+        assert not fits
+        return
+    scales = found.scales.astype(np.float64)
+    assert (scales >= 0).all() and np.isfinite(scales).all()
+    assert not fits or (scales[..., 0] <= 1.002 * largest + 2**-9 * lowest + 1.07 * 2**-24).all()
+    if kind == "Q8_0":
+        numbers, minima = found.numbers.astype(np.float64) - 128, np.zeros(1)
+        assert abs(numbers).max() <= 127 and (numbers * np.sign(blocks) >= 0).all()
+    else:
+        numbers = np.concatenate([found.numbers & 15, found.numbers >> 4], -1)
+        minima = found.minima.astype(np.float64)
+    assert (abs(numbers * scales + minima - blocks) <= 0.5001 * scales + 1e-7 * abs(blocks)).all()
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
+@pytest.mark.parametrize("number", [-9e6, torch.nan, torch.inf])
+def test_numbers_without_a_finite_scale_are_refused(kind: str, number: float) -> None:
+    weight = torch.randn(8, 64)
+    weight[5, 40] = number
+    with pytest.raises(OverflowError, match="too large for float16 scales, or not finite"):
+        Strips(weight, kind)
+
+
+@pytest.mark.parametrize(
+    ("family", "layer"), [("gpt2", "transformer.h.1.mlp.c_fc"), ("llama", "model.layers.1.self_attn.v_proj")]
+)
+def test_a_weight_that_cannot_be_rounded_is_named(family: str, layer: str) -> None:
+    """Also one of several that are multiplied as one."""
+    model = tiny_model(FAMILIES[family]())
+    weight = model.get_submodule(layer).weight
+    for number, is_refused in ((9e4, False), (9e6, True), (torch.nan, True)):
+        with torch.no_grad():
+            weight.view(-1)[40] = number
+        if not is_refused:
+            load_model(model, EngineConfig(quantization="q8"))
+            continue
+        message = refusal(model, quantization="q8")
+        assert f"{layer}.weight has numbers that are too large" in message and "set quantization to none" in message
+
+
+@pytest.mark.parametrize("quantization", ["q8", "q4"])
+def test_small_weights_are_not_worse(quantization: str) -> None:
+    """The same function with values divided by a number, and their results multiplied by it."""
+    model, params = tiny_model(FAMILIES["llama"]()), SamplingParams(max_new_tokens=1, temperature=0.0, logprobs=1)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.v_proj.weight /= 2**14
+            layer.self_attn.o_proj.weight *= 2**14
+    logprobs = []
+    for settings in ({}, {"quantization": quantization}):
+        with Engine(model, num_blocks=32, threads=1, **settings) as engine:
+            logprobs.append(engine.submit([5, 6, 7, 8, 9], params).result().logprobs[0].logprob)
+    assert logprobs[0] == pytest.approx(logprobs[1], abs={"q8": 0.1, "q4": 0.3}[quantization])
+
+
 @pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
 def test_weights_of_one_size_are_rounded_too(kind: str) -> None:
-    """Whose minimum float16 may round up, and whose differences it may round to 0."""
+    """Whose minimum float16 rounds, and whose differences it may round to 0."""
     for weight in (1000.4 + 0.2 * torch.rand(8, 64), torch.full((8, 64), -0.3), torch.zeros(8, 64)):
         mine = BlockEmbedding(Strips(weight, kind), 1.0)(torch.arange(8))
-        most = 2**-7 if kind == "Q8_0" else 1.06e-4  # 0.1 below the minimum 1000.5
+        most = 2**-7 if kind == "Q8_0" else 2.5e-5  # half of a fifteenth of 0.6, from the minimum 1000 on
         assert float((mine - weight).abs().max()) <= float(weight.abs().max()) * most + 2**-11
 
 
@@ -233,17 +311,25 @@ def test_an_embedding_is_replaced_if_it_does_no_more_than_scale(
             torch.testing.assert_close(new(ids), expected(weight.dequantized()[ids]))
 
 
-def test_any_other_operation_gets_the_dequantized_matrix() -> None:
-    weight, x = stored("Q4_0", 40, 64), torch.randn(3, 64)
-    plain = weight.dequantized()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_any_other_operation_gets_the_dequantized_matrix(dtype: torch.dtype) -> None:
+    """In the type that the weight has as a tensor."""
+    blocks, x = random_blocks("Q4_0", 40, 64), torch.randn(3, 64, dtype=dtype)
+    weight = BlockTensor(blocks, "Q4_0", None, dtype)
+    plain = torch.from_numpy(gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q4_0)).to(dtype)
     assert torch.equal(functional.linear(x, weight), functional.linear(x, plain))
     assert torch.equal(weight.T + 1, plain.T + 1)
     assert torch.equal(torch.cat([weight, weight]), torch.cat([plain, plain]))
-    assert torch.equal(weight.bfloat16(), plain.bfloat16())
+    assert torch.equal(weight.half(), plain.half())
     with shapes_only():
-        assert torch.equal(functional.linear(x, weight), torch.zeros(3, 40))
-        assert torch.equal(functional.embedding(torch.tensor([[3, 39]]), weight), torch.zeros(1, 2, 64))
-    kept = (weight.detach(), weight[...], weight.to(torch.float32), nn.Parameter(weight, requires_grad=False))
+        assert torch.equal(functional.linear(x, weight), torch.zeros(3, 40, dtype=dtype))
+        assert torch.equal(functional.embedding(torch.tensor([[3, 39]]), weight), torch.zeros(1, 2, 64, dtype=dtype))
+        elsewhere = ThreadPoolExecutor(1).submit(functional.linear, x, weight).result()
+        assert torch.equal(elsewhere, functional.linear(x, plain))
+    with pytest.raises(IndexError), shapes_only():
+        raise IndexError
+    assert torch.equal(functional.linear(x, weight), functional.linear(x, plain))
+    kept = (weight.detach(), weight[...], weight.to(dtype), nn.Parameter(weight, requires_grad=False))
     assert all(isinstance(tensor, BlockTensor) for tensor in kept)
 
 

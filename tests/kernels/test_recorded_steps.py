@@ -77,7 +77,7 @@ def test_a_replayed_step_gives_the_logits_of_the_step_as_it_is(family: str) -> N
 
 def check_decodes(replaying: Driver, plain: Driver) -> None:
     graphs = [step_both(replaying, plain, counts) for counts in [{0: 5, 1: 17, 2: 1}, *[{0: 1, 1: 1, 2: 1}] * 5]]
-    assert plain.result.graph is None
+    assert plain.result.replayed is None
     assert recorded_of(replaying).refused is None
     # the prompt; a new size; recorded; checked; replayed
     assert graphs == [False, False, False, False, True, True]
@@ -112,7 +112,7 @@ def test_small_sizes_are_recorded_before_the_first_request() -> None:
     for counts in [{0: 1}, {0: 1, 1: 2}, {2: 3}]:
         assert step_both(replaying, plain, counts)
     replaying.step({0: 1, 1: 1, 2: 1, 3: 1})
-    assert not replaying.result.graph
+    assert not replaying.result.replayed
 
 
 @needs_numba
@@ -226,7 +226,7 @@ def test_a_replay_gives_the_likeliest_token_of_each_row() -> None:
     for count in (2, 9):  # 9 are padded to 12
         for _ in range(4):
             logits = driver.step(dict.fromkeys(range(count), 1))
-        assert driver.result.graph
+        assert driver.result.replayed
         assert driver.result.token_ids == [int(logits[i].argmax()) for i in range(count)]
 
 
@@ -250,7 +250,7 @@ def test_logits_that_nobody_wants_are_not_computed() -> None:
     del rows[:]
     for i in range(5):
         driver.step({i: 48})
-    assert driver.result.graph
+    assert driver.result.replayed
     assert rows == [1, 16, 1]  # unrecorded; recorded; checked. A replay calls no module
 
 
@@ -278,10 +278,10 @@ def test_what_runs_as_it_is() -> None:
     for batched in (True, False, True):
         driver.knobs["batched_append"] = batched
         driver.step({0: 1, 1: 1})
-        assert driver.result.graph is batched
+        assert driver.result.replayed is batched
     for _ in range(4):
         driver.step(dict.fromkeys(range(many), 1))
-        assert driver.result.graph is False
+        assert driver.result.replayed is False
     for settings in ({"attention": "gather"}, {"attention": "reference"}, {"record_steps": False}):
         assert make_runner(model, **settings).accelerator.recorded is None
 
@@ -331,7 +331,7 @@ def test_a_step_that_is_more_than_its_operations_is_not_replayed(
     driver = Driver(ModelRunner(loaded, config), [random_tokens(20, VOCABULARY, 0)])
     for _ in range(6):
         driver.step({0: 1})
-        assert not driver.result.graph
+        assert not driver.result.replayed
     assert why in (recorded_of(driver).refused or "")
     assert why in caplog.text
     steps = {choice.part: choice for choice in driver.runner.info().choices}["steps"]
@@ -346,7 +346,7 @@ def test_two_engines_do_not_record_each_other() -> None:
     for _ in range(8):
         step_both(replaying, plain, {0: 1})
         other.step({0: 1})
-    assert replaying.result.graph and other.result.graph
+    assert replaying.result.replayed and other.result.replayed
 
 
 @needs_numba
@@ -374,9 +374,9 @@ def test_a_step_is_not_filled_up_with_more_than_may_be_unwanted() -> None:
         replaying, _ = drivers(tiny_model(FAMILIES["llama"]()), [30] * 11)
     for _ in range(4):
         replaying.step(dict.fromkeys(range(11), 1))
-    assert replaying.result.graph
+    assert replaying.result.replayed
     replaying.step(dict.fromkeys(range(8), 1))  # of the recorded 12
-    assert not replaying.result.graph
+    assert not replaying.result.replayed
 
 
 @needs_numba
@@ -389,7 +389,7 @@ def test_two_threads_replay_a_step_as_one_runs_it(family: str) -> None:
         expected = plain.step(counts)
         for i in counts:
             torch.testing.assert_close(found[i], expected[i], rtol=1e-4, atol=1e-4)
-    assert replaying.result.graph
+    assert replaying.result.replayed
 
 
 @needs_numba
@@ -405,7 +405,7 @@ def test_a_step_that_wants_no_logits_is_nothing_to_check_a_recording_by() -> Non
     for _ in range(5):
         step_both(replaying, plain, {0: 4})
     assert recorded_of(replaying).refused is None
-    assert replaying.result.graph
+    assert replaying.result.replayed
 
 
 @torch.inference_mode()

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig
-from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.loader import load_model
 from roseplay.model.parallel_runner import Follower, Followers, ParallelRunner
 from roseplay.model.runner import ModelRunner
 from tests.kernels.conftest import needs_triton
+from tests.kernels.emulation import emulate_gpu
 from tests.kernels.triton_jit import variants
 from tests.model.families import FAMILIES, tiny_model
 from tests.model.harness import Driver, make_runner, random_tokens

@@ -192,7 +192,7 @@ def step_both(replaying: Driver, plain: Driver, counts: dict[int, int], toleranc
     found, expected = replaying.step(counts), plain.step(counts)
     for i in counts:
         torch.testing.assert_close(found[i], expected[i], rtol=tolerance, atol=tolerance)
-    return replaying.result.graph
+    return replaying.result.replayed
 
 
 def step_as_requests_join_and_leave(
@@ -219,5 +219,5 @@ def check_only_decodes_are_replayed(driver: Driver) -> None:
     replayed = []
     for counts in [{0: 1}, {0: 1}, {0: 2}, {0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1, 1: 2}, {0: 1, 2: 4}]:
         driver.step(counts)
-        replayed.append(driver.result.graph)
+        replayed.append(driver.result.replayed)
     assert replayed == [False, True, False, False, True, False, False]  # a first token is not a decode

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -19,10 +20,10 @@ pytest.importorskip("gguf", reason="writes the files: pip install 'roseplay[gguf
 from roseplay import Engine, SamplingParams
 from roseplay.config import EngineConfig
 from roseplay.core.progress import Progress
-from roseplay.kernels.cpu.products import block_kinds
+from roseplay.kernels.cpu.products import block_kinds, choose
 from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import MergedPart
-from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading, gguf_tokenizer
+from roseplay.model import gguf, gguf_header, gguf_hub, gguf_reading
 from roseplay.model.block_tensor import BlockTensor
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.ggml_blocks import FORMATS
@@ -30,7 +31,7 @@ from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from roseplay.model.source import find_source
 from roseplay.model.tokenizer import load_tokenizer
-from tests.gguf_files import small_vocabulary, write_gguf, write_tiny_chat
+from tests.gguf_files import small_vocabulary, write_gguf, write_out, write_tiny_chat
 from tests.hub import Hub
 from tests.model.families import base, tiny_model
 from tests.model.harness import (
@@ -43,6 +44,7 @@ from tests.model.harness import (
     refusal,
     reporter_of_all,
 )
+from tests.pairwise import pairwise
 
 with contextlib.suppress(ImportError):  # Numba is an extra
     from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
@@ -114,8 +116,9 @@ BLOCKS = EngineConfig(device="cpu", num_blocks=32, block_size=BLOCK_SIZE, thread
 
 @pytest.fixture
 def float32_cpu() -> Iterator[None]:
-    """A CPU that is not made for bfloat16."""
-    with accelerator_with(multiplies_bfloat16=lambda: False):
+    """A CPU that is not made for bfloat16, with products that do not depend on measurements."""
+    unmeasured = {"choose_products": lambda dtype, sizes, kind: choose(dtype, (), kind)}
+    with accelerator_with(multiplies_bfloat16=lambda: False, **unmeasured):
         yield
 
 
@@ -339,14 +342,58 @@ def test_tokenizer_template_and_ends_come_from_the_file(file: Path, tmp_path: Pa
     assert load_tokenizer(str(bare), FLOAT32) is None
 
 
-@pytest.mark.parametrize(("values", "expected"), [({}, True), ({"add_bos_token": gguf_header.Value(False, 7)}, None)])
-def test_prompts_of_a_sentencepiece_vocabulary_begin_with_a_token_unless_the_file_says_otherwise(
-    values: dict[str, gguf_header.Value], expected: bool | None
+SPACE, FLAGS = "\u2581", (None, True, False)
+PIECES = ["<unk>", "<s>", "</s>", SPACE, *"hetxyz", f"{SPACE}t", "he", f"{SPACE}the", "the", "<0x0A>"]
+
+
+def pieces_file(path: Path, architecture: str, flags: dict[str, bool]) -> Path:
+    """A file with a SentencePiece vocabulary and a weight that nothing reads."""
+    import gguf as package
+
+    writer = package.GGUFWriter(path, architecture)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(PIECES)
+    writer.add_token_scores([0.0] * 3 + [-float(number) for number in range(len(PIECES), 3, -1)])
+    writer.add_token_types([2, 3, 3] + [1] * (len(PIECES) - 4) + [6])
+    for name, number in (("bos", 1), ("eos", 2), ("unknown", 0)):
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
+    for name, value in flags.items():
+        writer.add_bool(f"tokenizer.ggml.add_{name}", value)
+    writer.add_tensor("token_embd.weight", np.zeros((len(PIECES), 32), np.float32))
+    write_out(writer)
+    return path
+
+
+@pytest.mark.parametrize("architecture", ["llama", "phi3", "gemma2"])
+@pytest.mark.parametrize("space_prefix", FLAGS)
+def test_a_text_begins_with_a_space_unless_the_file_says_otherwise(
+    architecture: str, space_prefix: bool | None, tmp_path: Path
 ):
-    given = {"model": gguf_header.Value("llama", 8), **values}
-    metadata = {f"tokenizer.ggml.{name}": value for name, value in given.items()}
-    header = gguf_header.GgufHeader(Path(), metadata, (), 32)
-    assert gguf_tokenizer._special_tokens(header).get("add_bos_token") is expected
+    """Gemma's never does."""
+    flags = {} if space_prefix is None else {"space_prefix": space_prefix}
+    tokenizer = load_tokenizer(str(pieces_file(tmp_path / "model.gguf", architecture, flags)), FLOAT32)
+    begins = architecture != "gemma2" and space_prefix is not False
+    ids = tokenizer.encode("the thex", add_special_tokens=False)
+    first = [f"{SPACE}the"] if begins else ["the"]
+    assert tokenizer.convert_ids_to_tokens(ids) == [*first, f"{SPACE}the", "x"]
+    for text in ("the thex", " the", "the  x ", "\nthe"):
+        if text[0] != " " or not begins:
+            assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+
+
+@pytest.mark.parametrize(
+    ("bos", "eos", "space_prefix"),
+    [pytest.param(*case.values()) for case in pairwise({"bos": FLAGS, "eos": FLAGS, "space_prefix": FLAGS[1:]})],
+)
+def test_a_prompt_begins_and_ends_with_the_tokens_that_the_file_says(
+    bos: bool | None, eos: bool | None, space_prefix: bool, tmp_path: Path
+):
+    flags = {"bos_token": bos, "eos_token": eos, "space_prefix": space_prefix}
+    path = pieces_file(tmp_path / "model.gguf", "llama", {key: flag for key, flag in flags.items() if flag is not None})
+    tokenizer = load_tokenizer(str(path), FLOAT32)
+    found = tokenizer.convert_ids_to_tokens(tokenizer.encode("the"))
+    expected = [f"{SPACE}the" if space_prefix else "the"]
+    assert found == ["<s>"] * (bos is not False) + expected + ["</s>"] * bool(eos)
 
 
 def test_sampling_values_come_from_the_file(tmp_path: Path):
@@ -354,6 +401,16 @@ def test_sampling_values_come_from_the_file(tmp_path: Path):
     path = written(tmp_path / "model.gguf", more=given)
     expected = {"temperature": 0.5, "top_k": 20, "repetition_penalty": 1.25}
     assert load_model(str(path), FLOAT32).sampling_defaults == expected
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends"), [(["a", "<|end|>", "<|return|>"], {2}), (["<|end|>", "a", "<|eot_id|>"], {0, 2})]
+)
+def test_control_tokens_end_an_answer_by_their_names(tokens: list[str], ends: set[int]):
+    """GPT-OSS ends its reasoning with <|end|>, not its answer."""
+    values = {"tokens": gguf_header.Value(tokens, 8, True), "token_type": gguf_header.Value([3, 3, 3], 5, True)}
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in values.items()}
+    assert gguf_reading._named_ends(gguf_header.GgufHeader(Path(), metadata, (), 32)) == ends
 
 
 def test_stretched_positions_that_are_not_read_are_told(tmp_path: Path):
@@ -411,6 +468,41 @@ def test_blocks_need_no_more_memory_than_in_the_file(file: Path):
 def test_a_file_that_cannot_be_read_is_refused(change: Any, why: str, file: Path, tmp_path: Path):
     (tmp_path / "changed.gguf").write_bytes(change(file.read_bytes()))
     assert why in refusal(tmp_path / "changed.gguf")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "name", "at", "number"),
+    [("auto", "Q8_0", "attn_v", 0, b"\0\x7c"), ("float32", "Q8_0", "ffn_down", 0, b"\xff\xff"),
+     ("auto", "Q4_1", "attn_q", 0, b"\0\xfc"), ("auto", "Q4_1", "token_embd", 2, b"\0\x7e"),
+     ("float32", "Q4_1", "attn_q", 2, b"\0\x7e"), ("auto", "Q5_K", "ffn_up", 2, b"\0\x7c"),
+     ("auto", "Q6_K", "attn_v", 208, b"\1\x7c"), ("float32", "Q6_K", "attn_v", 208, b"\1\x7c"),
+     ("auto", "F16", "attn_k", 0, b"\0\x7c"), ("float32", "F32", "ffn_gate", 2, b"\x80\x7f")],
+)  # fmt: skip
+def test_a_weight_whose_scales_are_damaged_is_named(
+    dtype: str, kind: str, name: str, at: int, number: bytes, tmp_path: Path
+):
+    """In the last block of the file's tensor, whether or not it is left in blocks."""
+    import gguf as package
+
+    config = CONFIGS["llama"]()
+    config.update({"hidden_size": 256, "intermediate_size": 512, "head_dim": 64})
+    write_gguf(tmp_path / "model.gguf", tiny_model(config), small_vocabulary(), kind=kind)
+    load_model(str(tmp_path / "model.gguf"), dataclasses.replace(BLOCKS, dtype=dtype))
+    header = gguf_header.read_header(tmp_path / "model.gguf")
+    tensor = next(tensor for tensor in header.tensors if name in tensor.name)
+    numbers, size = package.GGML_QUANT_SIZES[package.GGMLQuantizationType[kind]]
+    content = bytearray((tmp_path / "model.gguf").read_bytes())
+    place = tensor.offset + (tensor.numel // numbers - 1) * size + at
+    content[place : place + 2] = number
+    (tmp_path / "model.gguf").write_bytes(content)
+    found = refusal(tmp_path / "model.gguf", dtype=dtype)
+    part = {"attn_v": "v_proj", "attn_q": "q_proj", "attn_k": "k_proj", "token_embd": "embed_tokens"}.get(
+        name, name[4:]
+    )
+    assert (
+        f"{part}{'_proj' * ('ffn' in name)}.weight has infinite numbers or NaN" in found
+        and "download it again" in found
+    )
 
 
 def test_files_that_are_not_read_here_are_refused(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

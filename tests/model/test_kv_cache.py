@@ -140,6 +140,11 @@ def test_pool_size():
 
     assert choose(num_blocks=7) == 7
     assert choose(kv_cache_memory=10 * block_bytes + 1) == 10
+    most = int(0.98 * free / block_bytes)
+    for name, of_block in (("num_blocks", 1), ("kv_cache_memory", block_bytes)):
+        assert choose(**{name: most * of_block}) == most
+        with pytest.raises(KVCacheSizeError, match=rf"{most + 1:,} KV blocks need 0.9 GiB .* 0.9 GiB are .* {name}"):
+            choose(**{name: (most + 1) * of_block})
     with pytest.raises(ValueError, match=f"at least {2 * block_bytes:,}"):
         choose(kv_cache_memory=block_bytes)
     assert choose() == 64 * 128 + 1
@@ -149,7 +154,7 @@ def test_pool_size():
     free = 200 * block_bytes  # a quarter does not hold a request of 128 blocks, but all of it does
     assert choose() == 129
     free = 100 * block_bytes
-    with pytest.raises(ValueError, match="set max_model_len lower"):
+    with pytest.raises(ValueError, match="lower max_model_len"):
         choose()
 
 

@@ -13,7 +13,7 @@ import transformers as tf
 from safetensors.torch import load_file, save_file
 
 from roseplay.config import EngineConfig
-from roseplay.model import source
+from roseplay.model import shapes, source
 from roseplay.model.errors import UnsupportedModelError
 from roseplay.model.loader import decoder_config, load_model
 from roseplay.model.tokenizer import load_tokenizer
@@ -138,6 +138,26 @@ def test_a_bundled_shape_is_known_by_its_name_unless_a_directory_has_it(
     FAMILIES["llama"]().save_pretrained(tmp_path / "smollm-135m")
     monkeypatch.chdir(tmp_path)
     assert decoder_config("smollm-135m").num_hidden_layers == 3
+
+
+def test_shapes_are_those_of_the_models_they_are_named_after():
+    millions = {
+        "gpt2-124m": 124.4,
+        "qwen3-8b": 8190.7,
+        "qwen3-32b": 32762.1,
+        "llama-3.1-8b": 8030.3,
+        "llama-3.1-70b": 70553.7,
+        "llama-3.2-1b": 1235.8,
+        "qwen3-0.6b": 596.0,
+        "qwen3.5-0.8b": 752.4,  # without the part for images
+        "smollm-135m": 134.5,
+    }
+    assert shapes.names() == sorted(millions)
+    assert shapes.resolve("some/path") == "some/path"
+    for name, expected in millions.items():
+        with torch.device("meta"):
+            model = tf.AutoModelForCausalLM.from_config(tf.AutoConfig.from_pretrained(shapes.resolve(name)))
+        assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(expected, abs=0.1)
 
 
 def test_the_embedded_model():

@@ -168,7 +168,7 @@ def test_the_pool_is_sized_from_what_a_gpu_has_left():
 
     assert blocks(1000 * block) == 1000
     assert blocks(10**6 * block) == 256 * 256 + 1  # no more than requests can use
-    with pytest.raises(ValueError, match="set max_model_len lower"):
+    with pytest.raises(ValueError, match="lower max_model_len"):
         blocks(100 * block)
     with pytest.raises(ValueError, match="0.0 GiB are free"):
         blocks(-5)

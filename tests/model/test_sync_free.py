@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model import runner as runner_module
 from roseplay.model import step_sampler
 from roseplay.model.attention import Paged
@@ -28,6 +27,7 @@ from roseplay.model.sampler import draw, sample
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
 from roseplay.model.top_k_top_p import _search, cut_threshold
+from tests.kernels.emulation import emulate_gpu
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import Operations, make_runner
 from tests.model.test_sampler import MIXED, random_logits, request
@@ -179,6 +179,6 @@ def test_no_step_waits_before_its_result_is_asked_for(graphs: bool, monkeypatch:
         after = runner.launch(Step(1, second, copies=[(1, 120)], dropped_logits=[5], cuda_graphs=graphs))
     for launched in (before, after):
         result = launched.result()
-        assert result.graph is graphs
+        assert result.replayed is graphs
         assert all(token is not None for token in result.token_ids)
         assert all(logprobs is not None for logprobs in result.logprobs)

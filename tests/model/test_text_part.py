@@ -100,8 +100,9 @@ def test_all_that_are_served_are_compared() -> None:
     assert set(WHOLE) == set(SERVED)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize(
+    ("kind", "tied"), [("gemma3", False), *((kind, number % 2 == 0) for number, kind in enumerate(WHOLE))]
+)
 def test_logits_and_tokens_are_those_of_the_whole_model_and_no_weights_for_images_are_read(
     kind: str, tied: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,6 +16,7 @@ from roseplay.model.source import find_source
 from roseplay.models import catalog
 from roseplay.models.catalog import ModelCatalog, Places, Search, describe, given
 from roseplay.models.entry import ModelEntry
+from tests.gguf_files import write_out
 from tests.hub import Hub
 from tests.test_structure import modules_after
 
@@ -38,10 +39,7 @@ def write_gguf(file: Path, architecture: str = "llama", **more: Any) -> Path:
     stored = gguf.quants.quantize(np.ones((64, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("blk.0.attn_q.weight", stored, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("output_norm.weight", np.ones(64, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_out(writer)
     return file
 
 

@@ -17,9 +17,9 @@ from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
+from tests.at_a_port import at_a_port
 from tests.play.fake_engine import FakeEngine
 from tests.play.model_host import ModelHost, SlowStart, model_host
-from tests.remote.servers import at_a_port
 
 
 def client_of(host: PageHost, **how: Any) -> TestClient:

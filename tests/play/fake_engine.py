@@ -100,7 +100,7 @@ class FakeEngine:
                 raise EngineBusyError(f"{self._max_waiting} requests are already waiting: try again later")
             submitted = self.clock.now_ns()
             token_ids = [token if isinstance(token, int) else 0 for token in prompt]
-            stream = Stream(next(self._ids), token_ids, params, self.detokenizer(), self.abort, submitted, on_update)
+            stream = Stream(next(self._ids), token_ids, params, self.abort, submitted, on_update, self.detokenizer())
             stream.metrics.due_ns = due_ns
             self.streams[stream.request_id] = stream
             self._left[stream.request_id] = len(prompt)

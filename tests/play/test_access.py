@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -9,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,14 @@ def check_refused(client: TestClient, place: Place, headers: dict[str, str]) -> 
     assert place.method == "HEAD" or answer.text.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:7860", "127.0.0.1.evil.example", "", "127.0.0.2", "[::2]", "localhost."]
-)
-def test_no_route_answers_to_another_name(client: TestClient, routes: list[Place], host: str) -> None:
-    for place in routes:
+def each_with_one_and_some_with_all(routes: list[Place], values: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    yield from zip(routes, itertools.cycle(values), strict=False)
+    yield from itertools.product(routes[::30], values)
+
+
+def test_no_route_answers_to_another_name(client: TestClient, routes: list[Place]) -> None:
+    names = "evil.example evil.example:7860 127.0.0.1.evil.example 127.0.0.2 [::2] localhost.".split()
+    for place, host in each_with_one_and_some_with_all(routes, ["", *names]):
         check_refused(client, place, {"host": host})
 
 
@@ -80,9 +84,8 @@ def test_no_route_takes_what_another_site_posts(
             check_refused(client, place, {**headers, "content-type": kind})
 
 
-@pytest.mark.parametrize("mode", ["no-cors", "cors", "websocket"])
-def test_no_route_is_read_by_another_site(client: TestClient, routes: list[Place], mode: str) -> None:
-    for place in routes:
+def test_no_route_is_read_by_another_site(client: TestClient, routes: list[Place]) -> None:
+    for place, mode in each_with_one_and_some_with_all(routes, ("no-cors", "cors", "websocket")):
         check_refused(client, place, {**CROSS_SITE, "sec-fetch-mode": mode})
 
 
@@ -169,13 +172,13 @@ def test_nothing_goes_outside(address: str, blocked: dict[str, str]) -> None:
         page = client.get("/").text
         for path in set(re.findall(r'(?:src|href)="(\.?/[^"]+)"', page)):
             client.get("/" + path.lstrip("./"))
-        for path in ("/config", "/health", "/ui/delta", "/ui/lab", "/gradio_api/info", "/ui/plotly-basic.min.js"):
+        for path in ("/config", "/health", "/ui/delta", "/gradio_api/info", "/ui/plotly-basic.min.js"):
             assert client.get(path).status_code == 200, path
         program = connect(address)
         assert program.predict("hello", 4, api_name="/chat")
         assert program.predict(2, "equal", 4, api_name="/burst")["ids"]
         program.predict({"max_batch_size": 4}, api_name="/set_knobs")
-        for file in ("recording.jsonl", "trace.json", "tokens.csv", "report.html"):
+        for file in ("recording.jsonl", "report.html"):  # the other files are made in a process as the report is
             assert client.get(f"/ui/export/{file}").content
         outside = "http://192.0.2.1/x"
         file = {"path": outside, "url": outside, "meta": {"_type": "gradio.FileData"}}

@@ -20,14 +20,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roseplay.engine.errors import EngineStartError
-from roseplay.lab.lab import Lab
 from roseplay.play.playground import Playground
+from roseplay.play.tab import added_tabs
 from roseplay.serve.body_limits import BodyLimits
+from tests.at_a_port import at_a_port
 from tests.play.app_routes import Place, places
 from tests.play.conftest import client_of
 from tests.play.fake_engine import FakeEngine
-from tests.remote.servers import at_a_port
 from tests.waiting import wait_until
 
 WITHIN_S = 30.0
@@ -84,15 +83,10 @@ class Served:
         return self.post_json(f"/gradio_api/run/{endpoint}", json.dumps({"data": data}).encode())
 
 
-def _no_engine(*_: Any) -> Any:
-    raise EngineStartError("no engine for the lab in this test")
-
-
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     engine = FakeEngine(run=True, step_s=0.002)
     playground = Playground(engine)
-    playground.lab = Lab(engine, open_engine=_no_engine)
     app = client_of(playground).app
     with at_a_port(app, "warning") as address, httpx.Client(base_url=address, timeout=WITHIN_S) as client:
         named = client.get("/gradio_api/info").json()["named_endpoints"]
@@ -163,7 +157,7 @@ def test_every_route_of_gradio_that_is_not_used_is_closed(served: Served) -> Non
 @pytest.mark.parametrize(
     ("kind", "every"),
     [
-        ("application/json", 2),
+        ("application/json", 4),
         pytest.param("application/json", 1, marks=pytest.mark.slow),
         ("text/plain", 9),
         ("application/x-www-form-urlencoded", 9),
@@ -179,12 +173,12 @@ def test_malformed_bodies(served: Served, kind: str, every: int) -> None:
 
 
 def test_bodies_that_are_too_large(served: Served) -> None:
-    of_the_lab = ("/ui/lab/open", "/ui/lab/summary", "/ui/lab/run")  # results of experiments may be larger
+    of_tabs = tuple(f"/ui/{tab.name}/" for tab in added_tabs())  # which take more
     for place in served.posts:
-        size = 10_000_000 if place.path.startswith(("/ui/lab/", "/ui/traffic/")) else 2_000_000
+        size = 10_000_000 if place.path.startswith((*of_tabs, "/ui/traffic/")) else 2_000_000
         answer = served.post_json(place.filled("chat"), b'{"data": ["' + b"x" * size + b'"]}')
         check(answer)
-        assert answer.status_code == (422 if place.path in of_the_lab else 413), place
+        assert answer.status_code in ((200, 422) if place.path.startswith(of_tabs) else (413,)), place
 
 
 def some_and(every: int) -> list[Any]:
@@ -192,7 +186,7 @@ def some_and(every: int) -> list[Any]:
     return [every, pytest.param(1, marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("every", some_and(7))
+@pytest.mark.parametrize("every", some_and(11))
 def test_values_for_every_parameter(served: Served, every: int) -> None:
     numbers = itertools.count()
     for endpoint, parameters in served.endpoints.items():
@@ -215,7 +209,7 @@ def fuzzed(examples: int) -> Any:
     return settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize("examples", [75, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [50, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_generated_values(served: Served, examples: int) -> None:
     @fuzzed(examples)
     @given(data=st.data())
@@ -228,7 +222,7 @@ def test_generated_values(served: Served, examples: int) -> None:
     run()
 
 
-@pytest.mark.parametrize("examples", [250, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [150, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_generated_bodies(served: Served, examples: int) -> None:
     fields = ["data", "fn_index", "session_hash", "event_data", "event_id", "trigger_id", "tab", "lane", "changes", "reset", "scenario",
               "a", "b", "seed", "repeats", "params", "limits", "name", "id", "document", "batched", "simple_format"]  # fmt: skip
@@ -243,20 +237,31 @@ def test_generated_bodies(served: Served, examples: int) -> None:
 
 
 @pytest.mark.parametrize("every", some_and(4))
-def test_events_of_the_page(served: Served, every: int) -> None:
-    """Calls each function behind the page's own controls by its number, with values of every kind."""
+def test_endpoints_by_their_numbers(served: Served, every: int) -> None:
+    """Calls each endpoint by its number, as `gradio_client` does, with values of every kind."""
     session, client, numbers = "a-session", served.client, itertools.count()
     for function in client.get("/config").json()["dependencies"]:
         if not function["backend_fn"]:
             continue
         count = len(function["inputs"])
         for value in VALUES[next(numbers) % every :: every]:
-            event = value if isinstance(value, dict) else {"lane": value, "tab": TAB, "prompt": value}
-            body = {"data": [value] * count, "fn_index": function["id"], "session_hash": session, "event_data": event}
+            body = {"data": [value] * count, "fn_index": function["id"], "session_hash": session}
             answer = client.post("/gradio_api/queue/join", json=body)
             check(answer)
             if answer.status_code == 200:
                 finished(client, session)
+
+
+@pytest.mark.parametrize("every", some_and(9))
+def test_calls_of_the_page(served: Served, every: int) -> None:
+    numbers = itertools.count()
+    for endpoint, parameters in served.endpoints.items():
+        for name in (*parameters, "self", "unknown"):
+            for value in VALUES[next(numbers) % every :: every]:
+                answer = served.post_json(f"/ui/call/{endpoint}", json.dumps({**parameters, name: value}).encode())
+                check(answer)
+                refused = endpoint == "chat" or name not in parameters
+                assert answer.status_code in ((404, 422) if refused else (200, 409, 413, 422, 429)), answer.text
 
 
 def test_events_are_only_called_through_the_queue(served: Served) -> None:

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from roseplay import Engine
 from roseplay.config import SamplingParams
 from roseplay.core.request import FinishReason
-from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, NAMES, Settings, TabSettings, read
+from roseplay.engine.client import Engine
+from roseplay.play.answer_settings import NAMES
 from roseplay.play.chats import MAX_TURNS, Chat, Turn, as_prompt
 from roseplay.play.playground import Playground
 from tests.play.conftest import poll
@@ -22,7 +22,7 @@ from tests.play.fake_engine import INFO, WORDS, FakeEngine
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
-NO_MORE = [None] * 11  # a plain POST includes all of /chat's arguments
+NO_MORE = [None] * 12  # a plain POST includes all of /chat's arguments
 
 
 def as_ids(text: str) -> list[int]:
@@ -166,7 +166,7 @@ def test_models_without_template_or_tokenizer_get_plain_text() -> None:
     assert as_prompt(messages[:1], SimpleNamespace(info=INFO, tokenizer=None)) == as_ids("one")
 
 
-def test_turn_two_is_served_from_the_prefix_cache() -> None:
+def test_turn_two_is_served_from_the_prefix_cache_and_may_follow_a_structure() -> None:
     """On the real engine, which counts the tokens that it computes."""
     with Engine("tiny-chat", num_blocks=449, threads=1) as engine:
         playground = Playground(engine)
@@ -185,46 +185,13 @@ def test_turn_two_is_served_from_the_prefix_cache() -> None:
         assert second["cached"] >= min(whole_blocks, first["prompt"] // 16 * 16)
         playground.chats.new_chat(lanes=[1], tab_id=TAB)
         assert ask("Something else: how are you doing today?")["cached"] < 16
+        playground.chats.set_settings({"structured_outputs": '{"choice": ["foxes"]}'}, lane=0, tab_id=TAB)
+        (request_id,) = playground.chats.send("Owls or foxes?", lanes=[1], tab_id=TAB)
+        tracked = playground.requests.registry.get(request_id)
+        assert tracked is not None and tracked.stream.result(60).text == "foxes"
 
 
 # ---- settings
-
-
-def test_settings_of_all_lanes_and_of_one(engine: FakeEngine, playground: Playground) -> None:
-    chats = playground.chats
-    chats.set_settings({"temperature": 0.3, "stop": ["END"], "system": "be kind"}, lane=0, tab_id=TAB)
-    chats.set_settings({"temperature": 1.5, "top_k": 5, "max_new_tokens": 33}, lane=2, tab_id=TAB)
-    chats.set_settings({"min_p": 0.1}, lane=0, tab_id=TAB)
-    one, two = (engine.streams[i].params for i in playground.chats.send("hello", lanes=[1, 2], tab_id=TAB))
-    assert (one.temperature, one.top_k, one.stop, one.max_new_tokens, one.min_p) == (0.3, None, ("END",), 256, 0.1)
-    assert (two.temperature, two.top_k, two.stop, two.max_new_tokens, two.min_p) == (1.5, 5, ("END",), 33, 0.1)
-    assert one.seed != two.seed
-    assert engine.streams[1].prompt_token_ids == as_ids("be kind\n\nhello")
-    assert chats.own_settings(TAB, 2) == ["temperature", "top_k", "max_new_tokens"]
-    assert chats.reset_settings(lane=2, tab_id=TAB) == chats.settings(TAB, 1)
-    assert chats.settings("another-tab", 1) == Settings()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"temperature": -1}, "temperature is -1"),
-        ({"top_k": 1.5}, "top_k is 1.5"),
-        ({"seed": "twelve"}, "seed is 'twelve'"),
-        ({"max_new_tokens": 2048}, "use at most 2047"),
-        ({"stop": [3]}, "stop is"),
-        ({"stop": ["x"] * 17}, "use at most 16 strings"),
-        ({"system": "x" * (MAX_SYSTEM_CHARS + 1)}, "8\u202f001 characters"),
-        ({"heat": 1}, "unknown setting heat"),
-        ("[1]", "JSON object"),
-        ("{", "not JSON"),
-    ],
-)
-def test_bad_settings_are_told_and_change_nothing(playground: Playground, changes: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        playground.chats.set_settings(changes, lane=1, tab_id=TAB)
-    assert playground.chats.settings(TAB, 1) == Settings()
-    assert playground.chats.own_settings(TAB, 1) == []
 
 
 def test_settings_changed_at_once_are_all_kept(playground: Playground) -> None:
@@ -232,13 +199,6 @@ def test_settings_changed_at_once_are_all_kept(playground: Playground) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda change: playground.chats.set_settings(change, lane=0, tab_id=TAB), changes))
     assert len(playground.chats.own_settings(TAB, 0)) == 6
-
-
-def test_settings_as_text_boxes_give_them() -> None:
-    given = read({"seed": " 12 ", "top_k": 0, "stop": "END\n\nline\\n", "temperature": "0.5", "max_new_tokens": 20.0})
-    assert given == {"seed": 12, "top_k": None, "stop": ("END", "line\n"), "temperature": 0.5, "max_new_tokens": 20}
-    assert read({"seed": "", "system": None}) == {"seed": None, "system": ""}
-    assert TabSettings().of(3, Settings()) == Settings()
 
 
 # ---- endpoints

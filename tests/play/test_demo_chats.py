@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay import Engine
+from roseplay.config import Knobs
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.chat_demos import FAIR, SPECULATION
@@ -20,10 +21,17 @@ TAB = "tab-of-mine"
 BLOCKS = 128  # few, so that little fills them
 
 
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine("tiny-chat", num_blocks=BLOCKS + 1, threads=1, worker="thread") as engine:
+        yield engine
+
+
 @pytest.fixture
-def playground() -> Iterator[Playground]:
-    with Engine("tiny-chat", num_blocks=BLOCKS + 1, threads=1) as engine:
-        yield Playground(engine)
+def playground(engine: Engine) -> Playground:
+    engine.set_knobs(**Knobs().to_dict())
+    engine.clear_cache()
+    return Playground(engine)
 
 
 def chats_of(scenes: tuple[Scene, ...], name: str) -> DemoChats:

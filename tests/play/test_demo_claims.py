@@ -16,6 +16,7 @@ from roseplay import Engine
 from roseplay.formats.segments import plain
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.playground import Playground
+from tests.hardware import needs_simulation
 from tests.play.conftest import poll
 from tests.waiting import wait_until
 
@@ -73,7 +74,11 @@ def played(playground: Playground, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", DEMOS)
 @pytest.mark.parametrize(
     ("model", "settings", "others"),
-    [("tiny-chat", {"num_blocks": 449}, 0), SMOLLM2, ("qwen3-8b", {"run_as": "h100"}, 0)],
+    [
+        ("tiny-chat", {"num_blocks": 449}, 0),
+        SMOLLM2,
+        pytest.param("qwen3-8b", {"run_as": "h100"}, 0, marks=needs_simulation),
+    ],
 )
 def test_a_demo_proves_its_claim(model: str, settings: dict[str, Any], others: int, name: str) -> None:
     """Also while ``others``, programs that never wait, run beside it."""

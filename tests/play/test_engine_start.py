@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +18,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.play import engine_host
 from roseplay.play.start_console import AGAIN_S, LOOK_S, StartConsole
 from roseplay.play.start_status import StartStatus
+from roseplay.play.web.start_gate import start_reply
 from tests.play.conftest import Seconds, client_of
 from tests.play.model_host import COMMAND, PATIENCE_S, SlowStart
 
@@ -159,10 +161,10 @@ class TestServer:
         assert (start["model"], start["stage"], start["share"]) == ("gpt2", "Weights", 0.5)
         assert len(start["stages"]) == 5
         slow.at("kernels")  # of which nothing is estimated
-        for path in ("/ui/block/1", "/ui/prompt/1", "/ui/lab", "/ui/export", "/ui/export/trace.json"):
+        for path in ("/ui/block/1", "/ui/prompt/1", "/ui/export", "/ui/export/trace.json"):
             check_starting(slow, client.get(path))
         calls = ("/gradio_api/run/set_knobs", "/gradio_api/call/chat", "/gradio_api/queue/join")
-        for path in ("/ui/sampling", "/ui/lab/run", *calls):
+        for path in ("/ui/sampling", *calls):
             check_starting(slow, client.post(path, json=SET))
         for reply in (client.get("/v1/models"), client.post("/v1/completions", json={})):
             assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
@@ -177,18 +179,10 @@ class TestServer:
         assert client.get("/health").json()["status"] == "ok"
         delta = client.get("/ui/delta?since=0").json()
         assert "start" not in delta and delta["reset"] and delta["snapshot"]["info"]["model"] == slow.engine.info.model
-        assert client.get("/ui/lab").status_code == 200
         assert client.get("/ui/export").status_code == 200
         assert client.post("/ui/sampling", json={"tab": "abcdefgh"}).status_code == 200
         assert client.post("/gradio_api/run/set_knobs", json=SET).status_code == 200
         assert slow.engine.knobs.max_batch_size == 5
-
-    def test_a_start_that_failed_says_so(self, slow: SlowStart, client: TestClient) -> None:
-        slow.fail(ValueError("no such\nfile"))
-        reply = client.get("/health")
-        assert (reply.status_code, reply.json()["status"]) == (503, "failed")
-        assert reply.json()["detail"] == slow.host.status.sentence
-        assert client.get("/ui/delta").json()["start"]["failed"] == {"message": "no such file", "command": COMMAND}
 
 
 def check_starting(slow: SlowStart, reply: httpx.Response) -> None:
@@ -212,9 +206,17 @@ class TestStart:
 
     @pytest.mark.parametrize("error", [ValueError, OSError, KeyError])
     def test_whatever_is_raised_is_said_in_one_line(self, slow: SlowStart, error: type[Exception]) -> None:
-        slow.fail(error("no such model"))
-        assert not slow.host.live and slow.host.status.failure is not None
-        assert "no such model" in slow.host.status.failure.message
+        slow.fail(error("no such\nmodel"))
+        assert not slow.host.live
+        health, delta = (
+            start_reply({"type": "http", "method": "GET", "path": path, "headers": []}, slow.host)
+            for path in ("/health", "/ui/delta")
+        )
+        assert health is not None and delta is not None
+        told = {"status": "failed", "detail": slow.host.status.sentence, "model": "gpt2"}
+        assert (health.status_code, json.loads(health.body)) == (503, told)
+        failed = json.loads(delta.body)["start"]["failed"]
+        assert failed["command"] == COMMAND and "no such" in failed["message"] and "\n" not in failed["message"]
 
     def test_closing_it_cancels_the_start(self, slow: SlowStart) -> None:
         slow.host.close()

@@ -11,9 +11,9 @@ from roseplay.config import SamplingParams
 from roseplay.engine.records import COLUMNS, BlockChange, StepRecord
 from roseplay.formats.json_text import strict_json
 from roseplay.play.frames import KEEP_S, STATS_S, FrameRing
-from roseplay.play.page_records import PageTime, step_row
 from roseplay.play.playground import Playground
-from roseplay.play.stats import RATE_NS
+from roseplay.play.stats import RATE_MS
+from roseplay.recording.rows import PageTime, step_row
 from roseplay.traffic.pace import Speed
 from tests.play.conftest import poll
 from tests.play.fake_engine import FakeEngine
@@ -46,14 +46,14 @@ def test_a_request_is_told_from_submission_to_end(engine: FakeEngine, playground
 
 def test_steps_and_tokens_have_the_columns_that_the_snapshot_names(engine: FakeEngine, playground: Playground) -> None:
     request_id = ask(playground)
-    engine.next_step = {"graph": True}
+    engine.next_step = {"replayed": True}
     engine.step(2)
     playground.tick()
     delta = poll(playground)
     frame, columns = delta["frames"][0], delta["snapshot"]["columns"]
     first, second = [dict(zip(columns["steps"], row, strict=True)) for row in frame["steps"]]
-    assert (first["step_id"], first["prompt_tokens"], first["decode_tokens"], first["graph"]) == (0, 5, 0, True)
-    assert (second["step_id"], second["prompt_tokens"], second["decode_tokens"], second["graph"]) == (1, 0, 1, None)
+    assert (first["step_id"], first["prompt_tokens"], first["decode_tokens"], first["replayed"]) == (0, 5, 0, True)
+    assert (second["step_id"], second["prompt_tokens"], second["decode_tokens"], second["replayed"]) == (1, 0, 1, None)
     assert sum(first[f"blocks_{state}"] for state in ("free", "cached", "active", "shared")) == 448
     assert [dict(zip(columns["entries"], row, strict=True)) for row in first["entries"]] == [
         {"request_id": request_id, "prompt_tokens": 5, "decode_tokens": 0, "computed": 5, "target": 5,
@@ -78,7 +78,7 @@ def test_an_idle_engine_makes_no_frames(engine: PacedEngine, playground: Playgro
     ask(playground)
     engine.step(3)
     playground.tick()
-    engine.virtual.ns += RATE_NS  # until the rate over the last two seconds has dropped to zero
+    engine.virtual.ns += round(1e6 * RATE_MS)  # until the rate over the last two seconds has dropped to zero
     playground.tick()
     assert not any(playground.tick() for _ in range(20))
 

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from roseplay.config import SamplingParams
+from roseplay.engine.records import COLUMNS
 from roseplay.play.lanes import parse_seen, rate
 from roseplay.play.playground import Playground
+from roseplay.traffic.pace import Speed
 from tests.play.conftest import poll
 from tests.play.fake_engine import WORDS, FakeEngine
+from tests.play.paced_engine import PacedEngine
 
 TAB, OTHER = "tab-one-of-two", "tab-two-of-two"
 PARAMS = SamplingParams(max_new_tokens=20)
@@ -41,6 +44,24 @@ def test_text_comes_in_parts_that_fit_together(engine: FakeEngine, playground: P
     frames = poll(playground)["frames"]
     published = [round(100 * token[1]) for frame in frames for token in frame["tokens"]]
     assert list(itertools.accumulate(times)) == published
+
+
+def test_a_token_is_told_to_be_late_once_its_frame_is_made() -> None:
+    engine = PacedEngine(Speed(0.02, 0.0))
+    playground = Playground(engine)
+    playground.chats.send("hello", lanes=[1], tab_id=TAB, params=PARAMS)
+    engine.step(10)
+    engine.virtual.ns += 10**9
+    engine.step()
+    (news,) = lanes(playground)
+    assert (len(news["turns"][0]["widths"]), news["turns"][0]["late"]) == (11, [])
+    playground.tick()
+    (later,) = lanes(playground, news["have"])
+    token = poll(playground)["frames"][0]["tokens"][-1]
+    assert (later["turns"][0]["widths"], later["turns"][0]["late"]) == ([], [[token[1], 20.0]])
+    assert token[COLUMNS["tokens"].index("cause")] == "other"
+    assert lanes(playground, later["have"]) == []
+    assert lanes(playground)[0]["turns"][0]["late"] == [[token[1], 20.0]], "a page that was reloaded gets all"
 
 
 def test_states_follow_the_request(engine: FakeEngine, playground: Playground) -> None:
@@ -76,8 +97,8 @@ def test_two_tabs_have_lanes_of_their_own(engine: FakeEngine, playground: Playgr
         ",",
         "x",
         "1.2",
-        "1.2.3.4.5.6.7",
-        "a.b.c.d.e.f",
+        "1.2.3.4.5.6.7.8",
+        "a.b.c.d.e.f.g",
         "1.-2.3.4.5.6",
         "9" * 99 + ".1.1.1.1.1",
         "1.2.3.4.5.6," * 500,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from starlette.testclient import TestClient
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import FreeMemory
 from roseplay.models.catalog import ModelCatalog, Places
-from roseplay.play.engine_start import record_name
+from roseplay.play.engine_start import host_engine, record_name
 from roseplay.play.model_picker import ModelPicker
 from roseplay.play.options import parse
 from roseplay.play.web.engine_routes import model_router
 from roseplay.play.web.start_gate import start_reply
 from roseplay.recording.reader import read
+from tests.hardware import needs_simulation
 from tests.models.test_catalog import write_gguf
 from tests.play.conftest import client_of, client_of_routes, poll
 from tests.play.model_host import BROKEN, FIRST, ModelHost, model_host
@@ -90,6 +92,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
+@needs_simulation
 def test_bad_input_is_one_line_and_ends_nothing(models: ModelHost) -> None:
     client = visitor(models)
     for body, reason in REFUSED:
@@ -127,6 +130,7 @@ def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: 
     assert (sized.num_blocks, sized.kv_cache_memory, sized.dtype) == (None, 10**6, "auto")
 
 
+@needs_simulation
 def test_a_gpu_that_is_not_here_runs_models_of_which_only_the_config_is(models: ModelHost) -> None:
     client = visitor(models)
     found = client.get("/ui/models").json()["simulated"]
@@ -170,13 +174,15 @@ class TestWho:
     def test_paths_are_told_to_trusted_visitors_only(self, models: ModelHost, tmp_path: Path) -> None:
         files = [str(write_gguf(tmp_path / folder / "mine.gguf")) for folder in ("a", "b")]
         Path(files[1]).write_bytes(b"no model")
-        absent = str(tmp_path / "absent.gguf")
-        offered = [*files, absent, "smollm2"]
+        (tmp_path / "empty").mkdir()
+        for name in ("one", "other"):
+            write_gguf(tmp_path / "two" / f"{name}.gguf")
+        offered = [*files, *(str(tmp_path / name) for name in ("absent.gguf", "empty", "two")), "smollm2"]
         client = visitor(models, trusted=False, models=offered)
         answer = client.get("/ui/models")
         found = {model["model"]: model for model in answer.json()["models"]}
-        assert set(found) == {FIRST, "mine.gguf", "mine.gguf (2)", "absent.gguf", "smollm2"}
-        assert "not a GGUF file" in found["mine.gguf (2)"]["refused"]
+        assert set(found) == {FIRST, "mine.gguf", "mine.gguf (2)", "absent.gguf", "empty", "two", "smollm2"}
+        assert "not a GGUF file" in found["mine.gguf (2)"]["refused"] and "config.json" in found["empty"]["refused"]
         replies = [answer]
         for name in (*found, "other"):
             replies.append(client.post("/ui/models/load", json={"model": name}))
@@ -201,6 +207,17 @@ class TestWho:
         assert files[0] in [start.model for start in models.starts]
         client = visitor(models, models=offered)
         assert {*offered} <= {model["model"] for model in client.get("/ui/models").json()["models"]}
+
+    def test_a_first_start_tells_no_path(self, tmp_path: Path) -> None:
+        asked = ["--model", str(tmp_path / "absent.gguf"), "--allow-host", "page.example", "--worker", "thread"]
+        with closing(host_engine(parse(asked), "")) as host:
+            host.page_is_made.set()
+            host.begin()
+            assert host.wait(60) and str(tmp_path) in str(host.status.failure)
+            for path in ("/ui/delta", "/health", "/v1/models"):
+                reply = start_reply({"type": "http", "method": "GET", "path": path, "headers": []}, host)
+                assert reply is not None and b"absent could not be started." in reply.body
+                assert str(tmp_path).encode() not in reply.body
 
     def test_where_nothing_is_offered_there_is_no_picker(self, models: ModelHost) -> None:
         assert not picker_of(models, trusted=False).offers and picker_of(models).offers
@@ -234,10 +251,9 @@ class TestWho:
         options = parse("--models a/b,tiny-chat --models c.gguf,a/b".split())
         assert options.models == ("a/b", "tiny-chat", "c.gguf") and options.model == "a/b"
         assert parse("--model gpt2 --models a/b".split()).model == "gpt2"
-        for other in ("--url http://127.0.0.1:1", "--replay x.jsonl"):
-            with pytest.raises(SystemExit):
-                parse(["--models", "a/b", *other.split()])
-            assert "leave out --models" in capsys.readouterr().err
+        with pytest.raises(SystemExit):
+            parse(["--models", "a/b", "--replay", "x.jsonl"])
+        assert "leave out --models" in capsys.readouterr().err
 
 
 def test_a_recording_ends_with_its_model_and_another_file_begins(tmp_path: Path) -> None:

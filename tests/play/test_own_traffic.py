@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roseplay.clock import VirtualClock
-from roseplay.lab.own_traffic import OwnTraffic
 from roseplay.play.own import FileTraffic
 from roseplay.play.playground import Playground
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
-from roseplay.recording.run import Run
+from roseplay.recording.recorded_run import RecordedRun
 from roseplay.recording.tables import requests as as_table
 from roseplay.traffic.own import OwnRequest, from_first, parse_traffic, to_jsonl
+from roseplay.traffic.own_traffic import OwnTraffic
 from tests.play.conftest import poll
 from tests.play.fake_engine import FakeEngine
 from tests.play.test_steady import ENDLESS, Requests, to_its_end
@@ -135,7 +135,7 @@ arrivals = st.floats(0, 3600, allow_nan=False).map(lambda at_s: round(at_s, 3))
 prompts = st.integers(1, 100) | st.text("ab \n", min_size=1, max_size=40).filter(str.strip)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.lists(st.builds(OwnRequest, arrivals, prompts, st.integers(1, 12)), min_size=1, max_size=30))
 @example([OwnRequest(0.0, 1, 1)])  # answered as soon as it arrives
 def test_a_recording_of_it_plays_the_same_again(sent: list[OwnRequest]) -> None:
@@ -154,7 +154,7 @@ def test_a_recording_says_that_it_was_own_traffic_and_when_it_was_due(begun: Pla
     engine.step(8)
     begun.tick()
     recording = parse(begun.recording(MINE), "this run")
-    run = Run(recording)
+    run = RecordedRun(recording)
     assert [request.label for request in run.requests.values()] == ["own #1", "own #2"]
     assert all(request.arrived <= request.submitted for request in run.requests.values())
     assert as_table(recording).decode().count(",own,") == 2

@@ -38,7 +38,7 @@ def run() -> Iterator[Run]:
 
     def run(*prompts: list[int], blocks: int = 200, tokens: int = 2) -> dict[str, int]:
         if blocks not in engines:
-            engine = Engine("tiny-chat", num_blocks=blocks)
+            engine = Engine("tiny-chat", num_blocks=blocks, worker="thread")
             engines[blocks] = engine, Playground(engine)
         engine, playground = engines[blocks]
         engine.pause()
@@ -98,7 +98,7 @@ def test_a_prompt_that_begins_again_is_counted_once() -> None:
 
 
 def test_steps_told_before_the_request_is_known() -> None:
-    with Engine("tiny-chat", num_blocks=64) as engine:
+    with Engine("tiny-chat", num_blocks=64, worker="thread") as engine:
         playground = Playground(engine)
         engine.submit(PROMPT, SamplingParams(max_new_tokens=1)).result(timeout=60)
         with playground.requests.registry.submitting():

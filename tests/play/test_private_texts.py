@@ -20,7 +20,7 @@ from roseplay.play.playground import Playground
 from roseplay.play.web.engine_routes import engine_router
 from roseplay.recording import exports
 from roseplay.recording.reader import parse
-from roseplay.recording.run import Run
+from roseplay.recording.recorded_run import RecordedRun
 from tests.play.conftest import client_of_routes, poll
 from tests.play.fake_engine import FakeEngine
 
@@ -209,7 +209,7 @@ def test_a_recording_says_why_as_well(engine: FakeEngine, playground: Playground
     engine.step()
     playground.tick()
     lines = list(playground.recording(MINE))
-    requests = Run(parse(lines, "run.jsonl")).requests
+    requests = RecordedRun(parse(lines, "run.jsonl")).requests
     assert requests[first].miss is None
     assert requests[second].miss == {"reason": "differs", "found": 4, "position": 6, "request": first, "step": None}
     table = csv.DictReader(exports.export("requests", lines).decode().splitlines())

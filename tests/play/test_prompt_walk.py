@@ -75,7 +75,7 @@ def test_a_knob_enters_each_module_once(call: Callable[..., Any], live_engine: W
     live_engine.walks.clear()
     call("/set_knobs", {"max_batch_size": 7})
     (walk,) = live_engine.walks
-    assert walk == ["roseplay.play.web.calls", "roseplay.play.web.api", "roseplay.play.playground"]
+    assert walk == ["roseplay.play.web.api", "roseplay.play.playground"]
 
 
 def test_a_prompt_of_the_programs_api_goes_straight_to_the_engine(address: str, live_engine: WatchedEngine) -> None:

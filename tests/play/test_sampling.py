@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from roseplay.play.answer_settings import defaults
+from roseplay.play.answer_settings import MAX_SYSTEM_CHARS, defaults
 from roseplay.play.playground import Playground
 from roseplay.play.web.sampling_routes import sampling_router
 from tests.play.conftest import client_of_routes
@@ -35,13 +35,17 @@ def send(engine: FakeEngine) -> Send:
 
 
 def test_a_lane_has_its_own_settings_over_those_of_all(send: Send) -> None:
-    first = send(changes={"top_p": 0.5, "stop": "END\nline\\n", "seed": "7"})
-    assert first["own"] == 3
-    assert first["values"].items() >= {"top_p": 0.5, "top_k": None, "stop": ["END", "line\n"], "seed": 7}.items()
+    first = send(changes={"top_p": "0.5", "stop": "END\n\nline\\n", "seed": " 7 ", "max_new_tokens": 20.0})
+    assert first["own"] == 4
+    values = {"top_p": 0.5, "top_k": None, "stop": ["END", "line\n"], "seed": 7, "max_new_tokens": 20}
+    assert first["values"].items() >= values.items()
     lane = send(lane=2, changes={"temperature": 1.5, "top_p": 0.5})  # the second has this value already
     assert (lane["own"], lane["values"]["temperature"], lane["values"]["top_p"]) == (1, 1.5, 0.5)
-    assert (send()["own"], send()["values"]["temperature"]) == (3, 0.6)
+    assert (send()["own"], send()["values"]["temperature"]) == (4, 0.6)
     assert send(lane=2, reset=True)["values"]["temperature"] == 0.6
+    cleared = send(changes={"seed": "", "system": None, "top_k": 0})
+    assert cleared["refused"] == {}
+    assert cleared["values"].items() >= {"seed": None, "system": "", "top_k": None}.items()
 
 
 def test_a_lane_may_have_a_tenant_and_a_priority(send: Send) -> None:
@@ -51,11 +55,24 @@ def test_a_lane_may_have_a_tenant_and_a_priority(send: Send) -> None:
 
 
 def test_what_is_wrong_is_refused_by_itself(send: Send) -> None:
-    reply = send(changes={"seed": "twelve", "min_p": 0.3, "colour": 1, "priority": "soon"})
-    assert reply["own"] == 1
-    assert (reply["values"]["seed"], reply["values"]["min_p"]) == (None, 0.3)
-    assert reply["refused"].keys() == {"seed", "colour", "priority"}
-    assert all(name in why for name, why in reply["refused"].items())
+    refused = {
+        "seed": ("twelve", "seed is 'twelve'"),
+        "colour": (1, "unknown setting colour"),
+        "priority": ("soon", "priority is 'soon'"),
+        "temperature": (-1, "temperature is -1"),
+        "structured_outputs": ('{"choice": []}', "structured_outputs"),
+        "top_k": (1.5, "top_k is 1.5"),
+        "max_new_tokens": (2048, "use at most 2047"),
+        "stop": (["x"] * 17, "use at most 16 strings"),
+        "system": ("x" * (MAX_SYSTEM_CHARS + 1), "8\u202f001 characters"),
+    }
+    usual = send()["values"]
+    reply = send(changes={"min_p": 0.3, **{name: value for name, (value, _) in refused.items()}})
+    assert (reply["own"], reply["values"]) == (1, {**usual, "min_p": 0.3})
+    assert reply["refused"].keys() == refused.keys()
+    for name, (_, said) in refused.items():
+        assert said in reply["refused"][name]
+    assert "stop is" in send(changes={"stop": [3]})["refused"]["stop"]
 
 
 @pytest.mark.parametrize(

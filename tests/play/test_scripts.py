@@ -1,15 +1,17 @@
-"""The page's modules bundled into two scripts. The browser tests check what the scripts do."""
+"""The page's modules, and those of tabs that extensions add, bundled into scripts. The browser tests check what the scripts do."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from roseplay.play.web import scripts
-from roseplay.play.web.assets import STATIC
+from roseplay.play.tab import Tab
+from roseplay.play.web import assets, scripts
 
 
 @pytest.fixture
@@ -21,8 +23,17 @@ def static(tmp_path: Path) -> Path:
         'import {\n  make as build,\n} from "../shared/dom.js";\n\nexport const first = build();\n',
     )
     write(tmp_path, "main.js", 'import "./live/itl.js";\n')
-    write(tmp_path, "lab/plan.js", 'import { first } from "../live/itl.js";\nexport class Plan {}\n')
     return tmp_path
+
+
+@pytest.fixture
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Tab:
+    """A tab of an extension, of which one script is loaded with the page."""
+    folder = tmp_path_factory.mktemp("notes")
+    write(folder, "entry.js", 'import { made } from "./made.js";\nexport const entry = made;\n')
+    write(folder, "made.js", 'import { make } from "page/shared/dom.js";\nexport const made = make();\n')
+    write(folder, "own/plan.js", 'import { first } from "page/live/itl.js";\nexport class Plan {}\n')
+    return cast(Tab, SimpleNamespace(name="notes", static=folder, entry="entry.js"))
 
 
 def write(static: Path, name: str, text: str) -> None:
@@ -34,11 +45,14 @@ def order(script: str) -> list[str]:
     return re.findall(r'^modules\["(.*)"\] = ', script, re.MULTILINE)
 
 
-def test_modules_follow_their_imports_and_the_labs_have_a_script_of_their_own(static: Path) -> None:
-    files = scripts.join(static)
-    assert order(files["page.js"]) == ["shared/dom.js", "live/itl.js", "main.js"]
-    assert order(files["lab.js"]) == ["lab/plan.js"]
-    assert "return { Plan };" in files["lab.js"]
+def test_modules_follow_their_imports_and_those_of_a_tab_have_a_script_of_their_own(static: Path, tab: Tab) -> None:
+    files = scripts.join(static, [tab])
+    page = ["shared/dom.js", "live/itl.js", "main.js"]
+    assert order(files["page.js"]) == [*page, "notes/made.js", "notes/entry.js"]
+    assert order(files["notes.js"]) == ["notes/own/plan.js"]
+    assert "return { Plan };" in files["notes.js"]
+    assert 'const { made } = modules["notes/made.js"];' in files["page.js"]
+    assert {name for name in scripts.join(static) if name.endswith(".js")} == {"page.js"}
     assert 'make: build,\n} = modules["shared/dom.js"];' in files["page.js"]
 
 
@@ -62,16 +76,16 @@ def test_source_maps_lead_to_the_modules_lines(static: Path) -> None:
         ('import * as dom from "./dom.js";\n', "cannot be joined"),
         ("export let changing = 1;\n", "cannot be joined"),
         ('import "./odd.js";\n', "shared/odd.js imports itself"),
-        ('import "../lab/plan.js";\n', "the page imports lab/plan.js, which only the Lab's tab loads"),
+        ('import "../notes/entry.js";\n', "there is no module notes/entry.js"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(static: Path, text: str, said: str) -> None:
+def test_what_cannot_be_joined_is_refused(static: Path, tab: Tab, text: str, said: str) -> None:
     write(static, "shared/odd.js", text)
     with pytest.raises(ValueError, match=re.escape(said)):
-        scripts.join(static)
+        scripts.join(static, [tab])
 
 
-def test_every_module_of_the_page_is_in_one_of_the_scripts() -> None:
-    files = {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
-    both = order(scripts.joined()["page.js"]) + order(scripts.joined()["lab.js"])
-    assert sorted(both) == sorted(files - {"boot.js", "shared/types.js"})
+def test_every_module_is_in_one_of_the_scripts() -> None:
+    modules = [name for script, text in scripts.joined().items() if script.endswith(".js") for name in order(text)]
+    files = {name for name in assets.files() if name.endswith(".js")}
+    assert sorted(modules) == sorted(files - {"boot.js", "shared/types.js"})

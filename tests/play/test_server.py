@@ -23,20 +23,26 @@ from roseplay.play.playground import Playground
 from roseplay.play.web import assets
 from roseplay.play.web.engine_routes import engine_router
 from roseplay.recording.exports import KINDS
-from tests.play.conftest import client_of, client_of_routes, serving
+from roseplay.serve.drain import Drain
+from roseplay.serve.health import health_router
+from tests.at_a_port import at_a_port
+from tests.play.conftest import client_of_routes
 from tests.play.fake_engine import WORDS, FakeEngine
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-test"
 
 
-def test_health_and_delta_answer(address: str) -> None:
-    health = httpx.get(f"{address}/health").json()
-    assert health["status"] == "ok"
-    answer = httpx.get(f"{address}/ui/delta?since=0")
-    assert answer.headers["cache-control"] == "no-store"
-    assert answer.json()["boot_id"] == health["boot_id"]
+def test_health_and_delta_answer_and_say_what_is_wrong(address: str, live_engine: FakeEngine) -> None:
+    for wrong in (None, "the engine has not answered for 4 s"):
+        live_engine.wrong = wrong
+        health, delta = (httpx.get(address + path) for path in ("/health", "/ui/delta?since=0"))
+        live_engine.wrong = None
+        assert (health.status_code, health.json()["status"]) == ((503, wrong) if wrong else (200, "ok"))
+        assert health.headers["cache-control"] == delta.headers["cache-control"] == "no-store"
+        assert (delta.json()["boot_id"], delta.json()["health"]) == (health.json()["boot_id"], wrong)
     assert httpx.get(f"{address}/ui/delta?since=many").status_code == 422
+    assert httpx.get(f"{address}/ui/health").status_code == 404
 
 
 def test_a_poll_is_compressed_for_who_takes_it(engine: FakeEngine) -> None:
@@ -58,21 +64,6 @@ def test_a_poll_is_compressed_for_who_takes_it(engine: FakeEngine) -> None:
     assert "content-encoding" not in empty.headers  # compression would make a few bytes larger
 
 
-def test_health_says_what_is_wrong(engine: FakeEngine) -> None:
-    client = client_of(Playground(engine))
-    assert client.get("/health").json()["status"] == "ok"
-    assert client.get("/ui/delta").json()["health"] is None
-    engine.wrong = "the engine has not answered for 4 s"
-    answer = client.get("/health")
-    assert (answer.status_code, answer.json()["status"]) == (503, engine.wrong)
-    assert answer.headers["cache-control"] == "no-store"
-    assert client.get("/ui/delta").json()["health"] == engine.wrong
-    engine.wrong = None
-    engine.close()
-    assert client.get("/health").status_code == 503
-    assert client.get("/ui/health").status_code == 404
-
-
 def test_health_answers_though_the_engine_never_does() -> None:
     """Many simultaneous calls take a single thread, and each of them gets a response."""
     free, asked = threading.Event(), []
@@ -82,7 +73,8 @@ def test_health_answers_though_the_engine_never_does() -> None:
             asked.append(timeout)
             assert free.wait(60)
 
-    with serving(Stuck()) as address, ThreadPoolExecutor(20) as pool:
+    app = client_of_routes(health_router(Playground(Stuck()), Drain())).app
+    with at_a_port(app) as address, ThreadPoolExecutor(20) as pool:
         try:
             answers = list(pool.map(lambda _: httpx.get(f"{address}/health", timeout=30), range(20)))
         finally:
@@ -236,6 +228,7 @@ ONE_MESSAGE = {"role": "user", "content": "a"}
         ("/submit", {"system": "s" * 8001}, "system prompt has 8\u202f001 characters"),
         ("/submit", {"system": "s" * 8001, "tab": TAB}, "system prompt has 8\u202f001 characters"),
         ("/submit", {"stop": ["x"] * 17}, "use at most 16 strings"),
+        ("/submit", {"structured_outputs": {"choice": ["a"]}, "tab": TAB}, "structured_outputs needs a tokenizer"),
         ("/burst", {"size": 0}, "burst of 0"),
         ("/burst", {"size": "many"}, "size should be"),
         ("/burst", {"size": True}, "size should be"),
@@ -254,6 +247,8 @@ ONE_MESSAGE = {"role": "user", "content": "a"}
         ("/chat", {"prompt": "x" * 5000}, "do not fit"),
         ("/chat", {"system": "s" * 8001}, "system prompt has 8\u202f001 characters"),
         ("/chat", {"stop": ["x" * 257]}, "of at most 256 characters"),
+        ("/chat", {"structured_outputs": {"choice": ["a"]}}, "structured_outputs needs a tokenizer"),
+        ("/chat", {"structured_outputs": '{"choice": '}, "structured_outputs is"),
         ("/chat", {"messages": [ONE_MESSAGE] * 257}, "at most 256 items"),
         ("/chat", {"messages": [{**ONE_MESSAGE, "role": "<|im_start|>user"}]}, "role should be"),
         *(("/chat", {"messages": messages}, "messages") for messages in ([], [{"role": "user"}], ["hello"], "{", ONE_MESSAGE)),
@@ -285,20 +280,14 @@ def test_exports_leave_no_files(call: Any, address: str) -> None:
     assert count() == before
 
 
-def test_sessions_that_have_gone_leave_nothing_behind(engine: FakeEngine) -> None:
+def test_sessions_that_have_gone_leave_nothing_behind(address: str) -> None:
     def sessions() -> int:
         gc.collect()
         return sum(type(thing) is SessionState for thing in gc.get_objects())
 
-    client = client_of(Playground(engine))
-
-    def visit(number: int) -> None:
-        answer = client.post("/gradio_api/run/set_knobs", json={"data": [{}], "session_hash": f"visitor{number}"})
-        assert answer.status_code == 200
-
     before = sessions()
-    for number in range(66):
-        visit(number)
-    kept = sessions() - before
-    assert 0 < kept <= 64
-    visit(0)  # a visitor that returns after a long time is still served
+    with httpx.Client(base_url=address, timeout=60) as client:
+        for number in (*range(66), 0):  # a visitor that returns after a long time is still served
+            body = {"data": [{}], "session_hash": f"visitor{number}"}
+            assert client.post("/gradio_api/run/set_knobs", json=body).status_code == 200
+    assert 0 < sessions() - before <= 64

@@ -26,8 +26,8 @@ BAD = [
     -1, 2.5, 10**12, 10**400, "", "NaN", "9" * 5000, "<|im_start|>", "x" * 50_000, "a\0b", [], [[]], ["x"] * 1000, {}, {"": None},
 ]  # fmt: skip
 WITHIN_S = 20.0
-CHAT = ["hello", 4, 0.0, *[None] * 10]
-SUBMIT = ["hello", 0, 4, None, None, "", False, *[None] * 6, False, None, None]
+CHAT = ["hello", 4, 0.0, *[None] * 11]
+SUBMIT = ["hello", 0, 4, None, None, "", False, None, False, *[None] * 8]
 
 
 class HeldEngine(FakeEngine):
@@ -71,7 +71,7 @@ def test_everything_else_answers_while_submits_wait(held: tuple[str, HeldEngine]
             submits = [pool.submit(call, "submit", SUBMIT) for _ in range(24)]
             queued = [client.submit("hello", 4, api_name="/chat") for _ in range(5)]
             wait_until(lambda: len(engine.asked) - before == SUBMITTING)
-            for path in ("/health", "/ui/delta?since=0", "/ui/export", "/ui/export/trace.json", "/ui/lab", "/config"):
+            for path in ("/health", "/ui/delta?since=0", "/ui/export", "/ui/export/trace.json", "/config"):
                 assert httpx.get(address + path, timeout=WITHIN_S).status_code == 200, path
             change = {"tab": TAB, "changes": {"temperature": 0.5}}
             assert httpx.post(f"{address}/ui/sampling", json=change, timeout=WITHIN_S).status_code == 200
@@ -134,7 +134,7 @@ def test_a_prompt_of_too_many_characters_is_refused_before_it_is_tokenized(
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[tuple[str, Engine]]:
-    with Engine("tiny-chat", num_blocks=129) as engine, serving(engine) as address:
+    with Engine("tiny-chat", num_blocks=129, worker="thread") as engine, serving(engine) as address:
         yield address, engine
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from roseplay.formats.segments import plain
 from roseplay.recording.reader import Recording, demo_path, read
-from roseplay.recording.run import Run
+from roseplay.recording.recorded_run import RecordedRun
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def test_it_is_whole_and_names_nobody(recording: Recording) -> None:
 
 
 def test_a_smaller_budget_takes_the_spike_away(recording: Recording) -> None:
-    run = Run(recording)
-    lowered, _restored = [t for t, _, changes in run.knobs if "prefill_max_tokens" in changes]
+    run = RecordedRun(recording)
+    lowered, _restored = [t for t, _, changes in run.changes if "prefill_max_tokens" in changes]
     prompts = {True: [0], False: [0]}
     for step in run.steps:
         prompts[step.t0 < lowered].append(step.prompt_tokens)
@@ -38,7 +38,7 @@ def test_a_smaller_budget_takes_the_spike_away(recording: Recording) -> None:
 
 
 def test_its_lanes_have_words_and_its_captions_figures(recording: Recording) -> None:
-    run = Run(recording)
+    run = RecordedRun(recording)
     lanes = [request for request in run.requests.values() if request.kind == "lane"]
     assert {request.lane for request in lanes} == {1, 2, 3, 4}
     finished = [request for request in lanes if request.reason == "stop"]

@@ -19,19 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from roseplay.config import SamplingParams
+from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
 from roseplay.play.replay_server import ReplayServer
-from roseplay.play.server import create_app
+from roseplay.play.web.recording_routes import add_recording_routes
 from roseplay.recording import charts, exports
 from roseplay.recording.command import main
 from roseplay.recording.initial_state import InitialState
 from roseplay.recording.reader import Recording, demo_path, parse
-from roseplay.recording.run import Run
+from roseplay.recording.recorded_run import RecordedRun
 from roseplay.recording.run_statistics import run_statistics
-from roseplay.serve.guard import allowed_hosts
+from roseplay.traffic.environment import environment
 from roseplay.traffic.own import parse_traffic
 from tests.play.fake_engine import WORDS, FakeEngine
 
@@ -136,7 +138,7 @@ def test_the_trace_is_in_the_format_and_has_all_steps_tokens_and_marks(
     trace: dict[str, Any], recording: Recording
 ) -> None:
     check_trace(trace)
-    run = Run(recording)
+    run = RecordedRun(recording)
     steps = named(trace, "step ", ph="X", pid=1)
     assert len(steps) == len(run.steps) >= 15
     assert [(s["ts"], s["args"]["prompt_tokens"]) for s in steps] == [
@@ -174,12 +176,83 @@ def test_an_empty_run_is_an_empty_trace(playground: Playground) -> None:
     assert not [event for event in document["traceEvents"] if event["ph"] != "M"]
 
 
+def from_elsewhere(lines: list[bytes], **absent: str) -> list[bytes]:
+    """The same run as another server would tell it: without steps, and only at its end how long a request waited."""
+
+    def change(document: list[dict[str, Any]]) -> None:
+        document[0]["snapshot"]["absent"] = {"steps": "no", **absent}
+        for frame in document[1:]:
+            frame["steps"] = []
+            frame["requests"] = [event for event in frame["requests"] if event[1] != "scheduled"]
+            for _, kind, _, about in frame["requests"]:
+                if kind != "finished" or "server_times" in absent:
+                    about.pop("queue_ms", None)
+
+    return changed(lines, change)
+
+
+@pytest.mark.parametrize("queue_known", [True, False])
+def test_without_steps_a_request_is_queued_no_longer_than_until_its_first_token(
+    lines: list[bytes], queue_known: bool
+) -> None:
+    elsewhere = from_elsewhere(lines, **({} if queue_known else {"server_times": "no"}))
+    document = json.loads(exports.export("trace", elsewhere))
+    check_trace(document)
+    run = RecordedRun(parse(elsewhere, "run.jsonl"))
+    assert run.end >= max(token.t for token in run.tokens)
+    (second,) = [event for event in named(document, "", ph="X", tid=2) if event["cat"] == "queued"]
+    request = run.requests[2]
+    begun = request.begun if queue_known else request.first
+    assert begun is not None and request.submitted is not None
+    assert (second["name"], second["dur"]) == (
+        "queued" if queue_known else "waiting",
+        pytest.approx((begun - request.submitted) * 1000, abs=1),
+    )
+    assert len(named(document, "prefill", ph="X", tid=2)) == queue_known
+    decodes = named(document, "decode", ph="X", tid=2)
+    assert [event["args"]["token"] for event in decodes] == list(range(1, 12))
+
+
+def test_figures_that_another_server_does_not_report_are_left_open(lines: list[bytes]) -> None:
+    def figures(lines: list[bytes]) -> list[float | None]:
+        rows = {row.name: row.value for row in run_statistics(RecordedRun(parse(lines, "run.jsonl")))}
+        return [rows[name] for name in ("steps", "prompt tokens computed", "prompt tokens saved", "preemptions")]
+
+    def count(document: list[dict[str, Any]]) -> None:
+        for frame, preemptions in zip(document[1:], (3, 4, 1, 2), strict=False):  # it is restarted once
+            frame["loads"] = [{"t": frame["t"], "preemptions": preemptions}]
+
+    assert figures(from_elsewhere(lines, cached_tokens="no")) == [None] * 4
+    elsewhere = changed(from_elsewhere(lines), count)
+    answered = [r for r in RecordedRun(parse(elsewhere, "run.jsonl")).requests.values() if r.ended_well]
+    prompts, cached = sum(r.prompt_tokens for r in answered), sum(r.cached for r in answered)
+    assert figures(elsewhere) == [None, prompts - cached, cached, 3]
+
+
+def test_a_report_does_not_take_our_settings_and_machine_for_another_server_s(lines: list[bytes]) -> None:
+    def rows(settings: dict[str, Any]) -> dict[str, str]:
+        def change(document: list[dict[str, Any]]) -> None:
+            document[0]["info"] |= {"server": "vLLM at a:1", "server_settings": settings, "num_parameters": 0}
+            document[0]["environment"] = environment(threads=0, device="server")
+
+        page = exports.export("report", changed(from_elsewhere(lines, knobs="it has no such route"), change)).decode()
+        assert ("Not known: it has no such route." in page) == (not settings)
+        return dict(
+            re.findall(r'<tr><td>(?:[^<]*<span class="quiet">)?(\w[^<]*)(?:</span>)?</td><td[^>]*>(.*?)</td>', page)
+        )
+
+    told = rows({"max_num_seqs": 128, "enable_prefix_caching": True})
+    assert (told["max_num_seqs"], told["enable_prefix_caching"], told["server"]) == ("128", "on", "vLLM at a:1")
+    assert not {"max_batch_size", "torch", "cpu", "num_parameters"} & told.keys()
+    assert "max_batch_size" not in rows({})
+
+
 # The table
 
 
 def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -> None:
     rows = table("tokens", lines)
-    run = Run(recording)
+    run = RecordedRun(recording)
     assert len(rows) == sum(len(request.token_runs) for request in run.requests.values())
     times = [float(row["time_ms"]) for row in rows]
     assert times == sorted(times)
@@ -201,7 +274,7 @@ def test_the_table_has_a_row_a_token(lines: list[bytes], recording: Recording) -
 
 def test_the_table_of_steps_has_their_figures(lines: list[bytes], recording: Recording) -> None:
     rows = table("steps", lines)
-    run = Run(recording)
+    run = RecordedRun(recording)
     assert [(row["step_id"], row["prompt_tokens"], row["entries"]) for row in rows] == [
         (str(step.step_id), str(step.prompt_tokens), str(len(step.entries))) for step in run.steps
     ]
@@ -219,7 +292,7 @@ def test_a_text_that_looks_like_a_formula_stays_text(lines: list[bytes]) -> None
 
 
 def test_figures_keep_to_the_definitions(recording: Recording, engine: FakeEngine) -> None:
-    told = {figure.name: figure.value for figure in run_statistics(Run(recording))}
+    told = {figure.name: figure.value for figure in run_statistics(RecordedRun(recording))}
     streams = [stream.metrics for stream in engine.streams.values()]
     gaps = sorted(gap * 1000 for metrics in streams for gap in metrics.itl_s)
     assert told["requests"] == 7
@@ -302,7 +375,7 @@ def test_a_report_of_a_run_with_many_changes_draws_each(lines: list[bytes]) -> N
 
 def test_the_table_of_requests_says_what_their_tokens_say(lines: list[bytes], recording: Recording) -> None:
     rows = {int(row["request"]): row for row in table("requests", lines)}
-    run = Run(recording)
+    run = RecordedRun(recording)
     assert list(rows) == list(run.requests)
     for rid, request in run.requests.items():
         row, times = rows[rid], [token.t for token in request.token_runs]
@@ -329,7 +402,7 @@ def test_the_traffic_of_a_run_can_be_played_again(lines: list[bytes], recording:
     assert main([str(tmp_path / "run.jsonl"), "--traffic", str(tmp_path / "traffic.jsonl")]) == 0
     written = (tmp_path / "traffic.jsonl").read_bytes()
     assert written == exports.export("traffic", lines)
-    sent = [r for r in Run(recording).requests.values() if r.tokens]
+    sent = [r for r in RecordedRun(recording).requests.values() if r.tokens]
     assert len(sent) > 4
     found = parse_traffic(written)
     assert [(r.prompt, r.answer_tokens) for r in found] == [(r.prompt_tokens, len(r.token_runs)) for r in sent]
@@ -372,7 +445,7 @@ def test_a_recording_that_begins_in_their_midst_has_tenants_too(of_tenants: list
     before.fold(first, [(TAB, first["titles"], first["texts"], first["tenants"])])
     header["snapshot"] = before.snapshot(lambda tab: tab == TAB)
     cut = [json.dumps(line).encode() for line in (header, *frames[1:])]
-    assert [r.tenant_text for r in Run(parse(cut, "cut")).requests.values()] == [
+    assert [r.tenant_text for r in RecordedRun(parse(cut, "cut")).requests.values()] == [
         *("gold", "gold", "silver", "tenant 3", "tenant 3", None, None)
     ]
 
@@ -382,7 +455,6 @@ def test_traffic_that_is_too_much_for_a_file_is_cut(
 ) -> None:
     whole = parse_traffic(exports.export("traffic", lines))
     for name, most in (("MAX_REQUESTS", 3), ("MAX_ANSWER_TOKENS", 2)):
-        monkeypatch.setattr(f"roseplay.recording.tables.{name}", most)
         monkeypatch.setattr(f"roseplay.traffic.own.{name}", most)
     found = parse_traffic(exports.export("traffic", lines))
     newest = whole[-3:]
@@ -450,6 +522,12 @@ def test_the_command_needs_no_engine(lines: list[bytes], tmp_path: Path) -> None
     )
 
 
+def client_of(host: PageHost) -> TestClient:
+    """A client of the routes alone."""
+    add_recording_routes(app := FastAPI(), host)
+    return TestClient(app)
+
+
 @pytest.fixture(scope="module")
 def page() -> tuple[Playground, TestClient]:
     """A page with a request of this tab."""
@@ -457,8 +535,7 @@ def page() -> tuple[Playground, TestClient]:
     playground = Playground(engine)
     playground.chats.send("hello", lanes=[1], tab_id=TAB, params=SamplingParams(max_new_tokens=8))
     play(engine, playground, 9)
-    app = create_app(playground, allowed_hosts("127.0.0.1"))
-    return playground, TestClient(app, base_url="http://127.0.0.1:7860")
+    return playground, client_of(playground)
 
 
 def test_routes_serve_the_files(page: tuple[Playground, TestClient]) -> None:
@@ -491,7 +568,7 @@ def test_an_export_without_room_on_the_disk_says_so(
 
 def test_an_export_costs_the_server_little_memory() -> None:
     replay = ReplayServer(str(demo_path()))
-    client = TestClient(create_app(replay, allowed_hosts("127.0.0.1")), base_url="http://127.0.0.1:7860")
+    client = client_of(replay)
     size = len(client.get("/ui/export/recording.jsonl").content)
     assert size > 100_000
     tracemalloc.start()
@@ -525,13 +602,15 @@ def test_slow_motion_is_labelled_wherever_its_times_are(engine: FakeEngine, play
     assert [row["slow_motion"] for row in whole] == ["1", "4", "1"]
     page = exports.export("report", slowed).decode()
     assert "s of it in slow motion" in page
-    curves = [trace.name for trace in charts.ttft(Run(parse(slowed, "run"))).data]
+    curves = [trace.name for trace in charts.ttft(RecordedRun(parse(slowed, "run"))).data]
     assert curves == ["lanes and programs", "lanes and programs at ×4"], "times that cannot be compared are apart"
     assert len(re.findall(r'"slow motion (?:×|\\u00d7)4"', page)) == 3  # in each chart over time
-    units = {figure.unit for figure in run_statistics(Run(parse(slowed, "run"))) if figure.unit.startswith("ms")}
+    units = {
+        figure.unit for figure in run_statistics(RecordedRun(parse(slowed, "run"))) if figure.unit.startswith("ms")
+    }
     assert units == {"ms partly at ×4"}
     assert "slow motion" not in exports.export("report", plain).decode().replace("slow_motion", "")
-    assert {figure.unit for figure in run_statistics(Run(parse(plain, "run")))} == {"", "s", "ms", "tok/s"}
+    assert {figure.unit for figure in run_statistics(RecordedRun(parse(plain, "run")))} == {"", "s", "ms", "tok/s"}
 
 
 def test_a_request_answered_partly_in_slow_motion_says_so(engine: FakeEngine, playground: Playground) -> None:
@@ -542,7 +621,7 @@ def test_a_request_answered_partly_in_slow_motion_says_so(engine: FakeEngine, pl
     recorded = list(playground.recording(TAB))
     (row,) = table("requests", recorded)
     assert row["slow_motion"] == "1 2.5"
-    run = Run(parse(recorded, "run"))
+    run = RecordedRun(parse(recorded, "run"))
     (request,) = run.requests.values()
-    assert run.factors(request.submitted, request.first) == [1.0], "its first token came before"
-    assert run.factors(None, None) == [1.0, 2.5]
+    assert run.factors_between(request.submitted, request.first) == [1.0], "its first token came before"
+    assert run.factors_between(None, None) == [1.0, 2.5]

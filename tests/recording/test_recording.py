@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.records import COLUMNS, TokenRow
 from roseplay.play.playground import Playground
 from roseplay.recording.reader import Recording, RecordingError, parse, read
-from roseplay.recording.run_state import RunState
+from roseplay.recording.run import Run
 from tests.play.fake_engine import WORDS, FakeEngine
 
 MINE, OTHERS = "a-tab-of-mine", "a-tab-of-others"
@@ -134,16 +135,16 @@ def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEn
     assert recorded(playground, OTHERS).header["snapshot"]["words"] == []
 
 
-@pytest.mark.parametrize("history", [False, True])
-def test_a_token_in_a_frame_after_its_requests_end_is_not_counted_again(history: bool) -> None:
-    state = RunState({"t": 0.0, "requests": [[1, {"tokens": 3}], [2, {}]]}, {}, history=history)
+@pytest.mark.parametrize("keep_ms", [0, math.inf])
+def test_a_token_in_a_frame_after_its_requests_end_is_not_counted_again(keep_ms: float) -> None:
+    state = Run({}, {"t": 0.0, "requests": [[1, {"tokens": 3}], [2, {}]]}, keep_ms=keep_ms)
     first, ended = [2, "first", 5.0, {}], [1, "finished", 6.0, {"tokens": 5, "reason": "stop"}]
     tokens = [TokenRow(request, 5.0, None, 0) for request in (1, 2)]
     nothing: dict[str, Any] = {"steps": [], "knobs": [], "blocks": []}
     state.take({"t": 6.0, **nothing, "requests": [first, ended], "tokens": tokens})
     state.take({"t": 7.0, **nothing, "requests": [], "tokens": tokens})
     counts = {number: (request.tokens, request.skipped) for number, request in state.requests.items()}
-    assert counts == ({1: (5, 3), 2: (2, 0)} if history else {2: (2, 0)})
+    assert counts == ({1: (5, 3), 2: (2, 0)} if keep_ms else {2: (2, 0)})
 
 
 def test_a_file_has_all_words_line_by_line(engine: FakeEngine, tmp_path: Path) -> None:

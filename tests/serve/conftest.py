@@ -14,7 +14,7 @@ from roseplay.engine.client import Engine
 from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
 from roseplay.serve.guard import allowed_hosts
-from tests.remote.servers import at_a_port
+from tests.at_a_port import at_a_port
 
 
 @pytest.fixture(scope="package")

@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from roseplay.config import SIMULATED_GPUS
+
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "qwen3-0.6b"
-# A simulated GPU: the process starts without PyTorch, which takes longer to import than everything else.
-SIMULATED = ("--model", MODEL, "--run-as", "h100", "--worker", "thread", "--slow-motion", "3")
+# Where a GPU can be simulated, the process starts without PyTorch, which takes longer to import than everything else.
+QUICK = ("--run-as", "h100") if SIMULATED_GPUS else ("--num-blocks", "449")
+MODEL = "qwen3-0.6b" if SIMULATED_GPUS else "tiny-chat"
+SLOWED = ("--model", MODEL, *QUICK, "--worker", "thread", "--slow-motion", "3")
 
 
 @contextmanager
-def served(*flags: str, model: tuple[str, ...] = SIMULATED) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(*flags: str, model: tuple[str, ...] = SLOWED) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yields the process, whose errors can be read, and its address; by default in slow motion and with one process."""
     command = [sys.executable, "-m", "roseplay", "serve", *model, "--port", "0", *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -98,7 +98,7 @@ def test_of_likeliest_tokens_with_the_same_text_the_likelier_one_is_kept() -> No
     tokenizer = SimpleNamespace(
         convert_ids_to_tokens=str, encode=lambda text, **_: [], decode=lambda ids, **_: "a" * bool(ids)
     )
-    stream = Stream(0, [1], SamplingParams(logprobs=2), make_decoder(None, [1]), lambda _: True, 0)
+    stream = Stream(0, [1], SamplingParams(logprobs=2), lambda _: True, 0)
     unlikely = TokenLogprobs(-5.0, [(5, -0.1), (6, -3.0)])
     choice = choice_of(Answer([stream], "fake-chat", False, 1, tokenizer), (7, unlikely))
     assert choice["logprobs"]["top_logprobs"] == [{"a": -0.1, "": -5.0}]
@@ -108,6 +108,17 @@ def test_usage_counts_prompt_tokens_that_another_request_computed() -> None:
     asked = answer(FakeEngine())
     asked.streams[0].metrics.cached_tokens, asked.streams[0].metrics.shared_tokens = 1, 2
     assert asked.usage()["prompt_tokens_details"] == {"cached_tokens": 3}
+
+
+def test_usage_counts_each_prompt_once_and_every_answer() -> None:
+    engine = FakeEngine()
+    streams = [engine.submit([1] * length, SamplingParams(max_new_tokens=3)) for length in (4, 4, 4, 7, 7, 7)]
+    for saved, stream in enumerate(streams):
+        stream.metrics.cached_tokens = saved
+        stream.push(1, 0, None)
+    assert Answer(streams, "fake-chat", True, 3, None).usage() == {
+        "prompt_tokens": 11, "completion_tokens": 6, "total_tokens": 17, "prompt_tokens_details": {"cached_tokens": 0 + 3},
+    }  # fmt: skip
 
 
 def test_a_stream_that_fails_ends_the_others() -> None:
@@ -137,7 +148,7 @@ def in_parts(tokenizer: Any, chat: bool) -> tuple[list[int], list[int], Any]:
     parts, others = tokenizer("日")["input_ids"], tokenizer("é🙂")["input_ids"]
     top_ids = sorted({*parts, *others})
     logprobs = TokenLogprobs(-0.5, [(other, -1.0 - other / 10_000) for other in top_ids])
-    stream = Stream(0, [1], SamplingParams(logprobs=20), make_decoder(tokenizer, [1]), lambda _: True, 0)
+    stream = Stream(0, [1], SamplingParams(logprobs=20), lambda _: True, 0, decoder=make_decoder(tokenizer, [1]))
     asked = Answer([stream], "fake-chat", chat, 1, tokenizer)
     return parts, top_ids, choice_of(asked, *((token_id, logprobs) for token_id in parts))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import signal
 import socket
 import threading
@@ -64,6 +63,22 @@ def test_a_signal_ends_a_server_without_requests_at_once(drain: Drain) -> None:
     ending = server(drain, 30)
     ending.handle_exit(signal.SIGTERM, None)
     assert ending.should_exit and not ending.force_exit and drain.began
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_signal_that_came_before_the_server_handled_it_ends_it(drain: Drain, came: bool) -> None:
+    interrupts = Interrupts()
+    interrupts.came = came
+    starting = DrainingServer(uvicorn.Config(Starlette(), log_level="critical"), drain, 30, interrupts)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=starting.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        if not came:
+            wait_until(lambda: starting.started)
+            assert not starting.should_exit
+            starting.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_the_first_signal_waits_for_requests_and_the_second_does_not(
@@ -169,41 +184,3 @@ def test_the_end_comes_at_a_second_signal() -> None:
         process.send_signal(signal.SIGINT)
         assert stream.last()["error"]["code"] == "request_stopped"
         assert process.wait(20) == 0
-
-
-def free_ports(count: int) -> list[int]:
-    """Consecutive ports that were just free, below the range from which the system assigns ports."""
-    while True:
-        first = random.randrange(20_000, 30_000)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return list(range(first, first + count))
-
-
-def test_telemetry_is_published_where_flags_say_until_a_signal_ends_the_idle_server() -> None:
-    zmq = pytest.importorskip("zmq")
-    kv, passes = free_ports(3)[::2]  # replays of KV events use the next port as well
-    ports = {kv: b"BlockStored", passes: b"scheduled_requests"}
-    flags = ("--kv-events-port", str(kv), "--forward-pass-port", str(passes), "--slow-motion", "1")
-    with served(*flags) as (process, address), zmq.Context() as context, contextlib.ExitStack() as opened:
-        subscribers = {port: opened.enter_context(context.socket(zmq.SUB)) for port in ports}
-        for port, subscriber in subscribers.items():
-            subscriber.linger = 0
-            subscriber.subscribe(b"")
-            subscriber.connect(f"tcp://127.0.0.1:{port}")
-        got = dict.fromkeys(ports, b"")
-        prompts = ([number, *range(100, 140)] for number in range(100, 10_000))  # none of them is cached
-
-        def all_arrived() -> bool:
-            body = {"model": MODEL, "prompt": next(prompts), "max_tokens": 2, "ignore_eos": True}
-            httpx.post(f"{address}/v1/completions", json=body, timeout=60).raise_for_status()
-            for port, subscriber in subscribers.items():
-                while subscriber.poll(50):
-                    got[port] += b"".join(subscriber.recv_multipart())
-            return all(what in got[port] for port, what in ports.items())
-
-        wait_until(all_arrived, "events of a request")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
-        assert errors_of(process) == ""

@@ -142,7 +142,7 @@ def test_others_are_answered_while_a_large_answer_is_built(stream: bool) -> None
             return "x" * len(token_ids)
 
     params = SamplingParams(logprobs=20, prompt_logprobs=20)
-    asked = Stream(0, [5] * 100, params, make_decoder(None, [5]), lambda _: True, 0)
+    asked = Stream(0, [5] * 100, params, lambda _: True, 0)
     asked.prompt_logprobs = [None, *[TokenLogprobs(-1.0, [(6, -1.0)])] * 99]
     asked.finish(FinishReason.LENGTH, 0)
     prompt = PromptText("x" * 100, list(range(1, 101)))
@@ -192,7 +192,7 @@ def test_a_character_that_the_prompt_leaves_incomplete_is_the_answers(client: op
 
 def test_the_last_token_has_what_was_held_back_until_the_end(engine: Engine) -> None:
     tokenizer: Any = engine.tokenizer
-    stream = Stream(0, [1], SamplingParams(logprobs=0), make_decoder(tokenizer, [1]), lambda _: True, 0)
+    stream = Stream(0, [1], SamplingParams(logprobs=0), lambda _: True, 0, decoder=make_decoder(tokenizer, [1]))
     for token_id in tokenizer("a日")["input_ids"][:-1]:
         stream.push(token_id, 0)
     stream.finish(FinishReason.LENGTH, 0)

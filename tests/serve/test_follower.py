@@ -12,7 +12,6 @@ from roseplay.engine.telemetry import Load, LoadEvent, Telemetry, TelemetryEvent
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.request_log import log_request
-from roseplay.wire.step_sums import StepSums
 from tests.play.fake_engine import INFO
 
 
@@ -85,4 +84,3 @@ def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixtu
 def test_readers_leave_out_the_events_of_a_servers_client(event: TelemetryEvent) -> None:
     Metrics(INFO).take(event)
     log_request(event)
-    assert StepSums("worker", "execute_model_cpu").take(event) is None

@@ -11,6 +11,7 @@ import pytest
 from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.serve.bodies import ChatBody, CompletionBody
+from roseplay.serve.errors import ApiError
 from roseplay.serve.submitting import prepare_chat, prepare_completion
 
 
@@ -43,6 +44,22 @@ def test_an_authors_limit_beyond_the_context_is_lowered_to_it(recommending: Any)
     (request,) = prepare_chat(recommending, ChatBody(model="m", messages=messages))
     most = min(info.max_model_len, (info.num_blocks - 1) * info.block_size)
     assert request.params.max_new_tokens == most - len(request.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("room", "limit", "param"),
+    [(1, {"max_tokens": 2}, "max_tokens"), (1, {}, "prompt"), (0, {"max_tokens": 1}, "prompt"), (-1, {}, "prompt")],
+)
+def test_a_request_that_is_too_long_names_what_to_shorten(
+    engine: Engine, room: int, limit: dict[str, Any], param: str
+) -> None:
+    """The limit that was given, unless the prompt leaves room for no limit."""
+    info = engine.info
+    most = min(info.max_model_len, (info.num_blocks - 1) * info.block_size)
+    body = CompletionBody(model="m", prompt=[5] * (most - room), **limit)
+    with pytest.raises(ApiError) as refused:
+        prepare_completion(engine, body)
+    assert (refused.value.param, refused.value.code) == (param, "context_length_exceeded")
 
 
 def test_what_it_says_counts(recommending: Any) -> None:

@@ -8,8 +8,9 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
-from starlette.testclient import TestClient
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocket
 
 from roseplay.serve.guard import Guard, allowed_hosts, default_host, is_loopback
 
@@ -24,6 +25,11 @@ def no_space(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def reply(request: Request) -> PlainTextResponse:
     return PlainTextResponse("here", headers={"Access-Control-Allow-Origin": "*", "X-Kept": "yes"})
+
+
+async def socket_reply(websocket: WebSocket) -> None:
+    await websocket.accept()
+    await websocket.close()
 
 
 def client(*hosts: str) -> TestClient:
@@ -98,7 +104,8 @@ class TestAllowedOrigins:
     @pytest.fixture(params=["https://a.example", "*"])
     def shared(self, request: pytest.FixtureRequest) -> TestClient:
         routes = [Route(path, reply, methods=["GET", "POST"]) for path in ("/v1/models", "/tokenize", "/ui/delta", "/")]
-        guard = Guard(Starlette(routes=routes), allowed_hosts("127.0.0.1"), [request.param])
+        sockets = [WebSocketRoute(path, socket_reply) for path in ("/v1/models", "/ui/delta")]
+        guard = Guard(Starlette(routes=[*routes, *sockets]), allowed_hosts("127.0.0.1"), [request.param])
         client = TestClient(guard, base_url=f"http://{OURS}", headers={"Origin": "https://a.example"})
         client.params = {"listed": request.param}
         return client
@@ -128,3 +135,13 @@ class TestAllowedOrigins:
             assert "access-control-allow-origin" not in shared.get("/v1/models", headers=other).headers
             asks = {**other, "Access-Control-Request-Method": "POST"}
             assert "access-control-allow-origin" not in shared.options("/v1/models", headers=asks).headers
+
+    @pytest.mark.parametrize("path", ["/v1/models", "/ui/delta"])
+    def test_no_websocket(self, shared: TestClient, path: str) -> None:
+        url = f"ws://{OURS}{path}"
+        for headers in ({}, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "websocket"}):
+            with pytest.raises(WebSocketDenialResponse) as refused, shared.websocket_connect(url, headers=headers):
+                pass
+            assert "a page from https://a.example" in refused.value.text
+        with shared.websocket_connect(url, headers={"Origin": f"http://{OURS}"}):
+            pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app as create_page
+from roseplay.serve import keys
 from roseplay.serve.guard import allowed_hosts
 from roseplay.serve.keys import COOKIE
 from tests.play.app_routes import places
@@ -125,10 +127,13 @@ def test_a_program_sends_it_with_each_request(client: TestClient) -> None:
 
 
 def test_the_refusal_of_the_api_has_the_shape_of_openais(client: TestClient) -> None:
-    answer = client.post("/v1/chat/completions", json={})
-    assert answer.json()["error"]["code"] == "invalid_api_key"
-    assert "Authorization: Bearer" in answer.json()["error"]["message"]
-    assert KEY not in answer.text
+    for path in ("/v1/chat/completions", "/tokenize", "/detokenize", "/reset_prefix_cache", "/version"):
+        answer = client.post(path, json={})
+        assert answer.json()["error"]["code"] == "invalid_api_key"
+        assert "Authorization: Bearer" in answer.json()["error"]["message"]
+        assert KEY not in answer.text
+    for path in ("/ui/delta", "/metrics", "/health"):
+        assert "Authorization: Bearer" in client.post(path, json={}).json()["detail"]
 
 
 def test_a_browser_gets_a_form_and_a_cookie(client: TestClient) -> None:
@@ -173,3 +178,15 @@ def test_another_site_cannot_post_the_form(client: TestClient) -> None:
     answer = client.post("/key", data={"key": KEY}, headers={"Origin": "https://evil.example"})
     assert answer.status_code == 403
     assert client.post("/key", content=b"key=" + b"x" * 20_000).status_code == 401
+
+
+def test_a_wrong_key_is_answered_late(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(keys, "asyncio", SimpleNamespace(sleep=sleep))
+    for key, status in ((KEY, 303), ("guess", 401)):
+        assert client.post("/key", data={"key": key}).status_code == status
+    assert len(slept) == 1 and slept[0] > 0

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI, Response
 
 from roseplay.serve.listening import address_of, announce, answers, listen
-from tests.remote.servers import at_a_port
+from tests.at_a_port import at_a_port
 
 
 def test_a_port_is_bound_and_takes_connections_only_if_it_may() -> None:

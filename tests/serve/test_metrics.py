@@ -22,7 +22,7 @@ from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.engine.client import Engine
 from roseplay.engine.records import StepRecord
-from roseplay.engine.telemetry import StepEvent
+from roseplay.engine.telemetry import StepEvent, TokenEvent
 from roseplay.serve.app import ServedEngine
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.monitor import Monitor
@@ -194,6 +194,26 @@ def test_swapped_blocks_are_counted_in_bytes() -> None:
     for direction, blocks in {"out": 3, "in": 2}.items():
         name = "roseplay:swapped_bytes_total"
         assert metrics.registry.get_sample_value(name, {**labels, "direction": direction}) == blocks * block_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [
+        ({"prompt_tokens": 512}, "prompts"), ({"preempted": [1]}, "preemption"), ({"device_ns": 1, "forward_ns": 1}, "host"),
+        ({"copied": [3]}, "other"), ({}, "other"),
+    ],
+)  # fmt: skip
+def test_a_late_token_counts_as_a_stall_of_its_cause(step: dict[str, Any], cause: str) -> None:
+    metrics, ms, now = Metrics(INFO), 1_000_000, 0
+    for gap in (*[10] * 10, 14, 40):
+        now += gap * ms
+        times = {"start_ns": now - gap * ms, "end_ns": now, "device_ns": gap * ms, "forward_ns": gap * ms}
+        record = StepRecord(0, **{**times, "decode_tokens": 1, **(step if gap == 40 else {})})
+        metrics.take(StepEvent(record, [TokenEvent(1, 7, now, gap * ms)]))
+    labels = {"model_name": INFO.model, "engine": "0", "cause": cause}
+    for figure, value in {"count": 1, "sum": 0.03}.items():
+        name = f"roseplay:decode_stall_seconds_{figure}"
+        assert metrics.registry.get_sample_value(name, labels) == pytest.approx(value)
 
 
 def test_a_refusal_of_a_full_queue_is_counted(fresh: tuple[Engine, str]) -> None:

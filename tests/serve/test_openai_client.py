@@ -198,6 +198,21 @@ def schema(schema: dict[str, Any]) -> dict[str, Any]:
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported: tools are", "tools"),
     ({"response_format": {"type": "json_schema"}}, "give both, or neither", "response_format.json_schema"),
+    (
+        {"response_format": {**schema({}), "type": "json_object"}},
+        "give both, or neither",
+        "response_format.json_schema",
+    ),
+    (
+        {"response_format": schema({}), "extra_body": {"continue_final_message": True}},
+        "leave it or continue_final_message out",
+        "response_format",
+    ),
+    (
+        {"extra_body": {"continue_final_message": True, "structured_outputs": {"choice": ["a"]}}},
+        "leave it or continue_final_message out",
+        "structured_outputs",
+    ),
     ({"response_format": {"type": "xml"}}, "response_format.type: ", "response_format.type"),
     ({"response_format": schema({"type": "objec"})}, "cannot be followed: Invalid type: objec", "response_format"),
     ({"extra_body": {"structured_outputs": {"regex": "("}}}, "error: unclosed group", "structured_outputs"),
@@ -214,7 +229,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"extra_body": {"min_tokens": 3}}, "min_tokens is not supported: it is not implemented", "min_tokens"),
     ({"tool_choice": "required"}, "tool_choice is not supported: tools", "tool_choice"),
     ({"store": True}, "store is not supported: nothing is stored", "store"),
-    ({"reasoning_effort": "low"}, "the model's chat template does not use it", "reasoning_effort"),
+    ({"reasoning_effort": "low"}, "chat template does not take it", "reasoning_effort"),
     ({"metadata": {"a": 1}}, "metadata.a: Input should be a valid string, not 1", "metadata.a"),
     ({"extra_body": {"mirostat": 2}}, "mirostat is not a parameter of this API", "mirostat"),
     (

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from roseplay.config import EngineConfig
 from roseplay.serve.listening import listen
 from roseplay.serve.main import main, parse, warn_if_open
 from roseplay.serve.options import ServerOptions
@@ -36,37 +35,25 @@ def refused(flags: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_what_no_flag_says() -> None:
     assert options("") == ServerOptions(port=8000)
     parsed = parse(["--model", "tiny-chat"])
-    assert (parsed.model, parsed.replicas, parsed.round_robin) == ("tiny-chat", None, False)
-    assert (parsed.config.worker, parsed.config.threads, parsed.config.kv_events) == ("process", 1, False)
+    assert (parsed.model, parsed.opener) == ("tiny-chat", None)
+    assert (parsed.config.worker, parsed.config.threads) == ("process", 1)
 
 
 def test_what_flags_say() -> None:
-    pytest.importorskip("zmq")
     flags = "--host 0.0.0.0 --port 65535 --allow-host a --allow-host b --api-key k --log-level debug --log-requests"
-    publish = "--kv-events-port 5557 --forward-pass-port 0 --publish-host 127.0.0.2"
-    assert options(f"{flags} --grace 0 {publish}") == ServerOptions(
-        *("0.0.0.0", 65535, ("a", "b"), "k", "debug", True, 0.0, 5557, 0, "127.0.0.2")
-    )
+    assert options(f"{flags} --grace 0") == ServerOptions("0.0.0.0", 65535, ("a", "b"), "k", "debug", True, 0.0)
     assert options("--grace 3600").grace_s == 3600
-    sites = "https://Chat.example/ app://obsidian.md"
-    assert options(f"--allow-origin * --allow-origin {sites}").allow_origin == (
-        "*",
-        *sites.lower().replace("/ ", " ").split(),
-    )
+    sites = {
+        "*": "*", "null": "null", "https://Chat.example/": "https://chat.example", "app://obsidian.md": "app://obsidian.md",
+        "HTTP://a_b:080": "http://a_b", "http://a:443": "http://a:443", "https://[0::1]:443": "https://[::1]",
+    }  # fmt: skip
+    for site, sent in sites.items():
+        assert options(f"--allow-origin https://first.example {site}").allow_origin == ("https://first.example", sent)
     assert options("--served-model-name a b --served-model-name c").served_model_name == ("a", "b", "c")
     parsed = parse("--model other --worker thread --max-batch-size 3".split())
     assert (parsed.model, parsed.config.worker, parsed.config.threads) == ("other", "thread", None)
     assert parsed.knobs.max_batch_size == 3
     assert parse(["--threads", "4"]).config.threads == 4
-
-
-def test_kv_events_are_kept_where_they_are_published() -> None:
-    assert ServerOptions(kv_events_port=0).for_engine(EngineConfig()).kv_events
-    assert ServerOptions().for_engine(EngineConfig(kv_events=True)).kv_events
-    assert not ServerOptions(forward_pass_port=0).for_engine(EngineConfig()).kv_events
-    assert [ServerOptions(**port).publishes for port in ({}, {"kv_events_port": 0}, {"forward_pass_port": 0})] == [
-        *(False, True, True)
-    ]
 
 
 def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,24 +79,32 @@ def test_a_key_may_be_in_the_environment(monkeypatch: pytest.MonkeyPatch, capsys
         ("--api-key schlüssel", "printable ASCII"),
         ("--api-key \x7f", "printable ASCII"),
         ("--grace 3601", "not a duration"),
-        ("--kv-events-port x", "not a port"),
         ("--otlp-traces-endpoint=127.0.0.1:4318", "not the address of a collector"),
         ("--otlp-traces-endpoint=grpc://127.0.0.1:4317", "not the address of a collector"),
         ("--otlp-traces-endpoint=http://", "not the address of a collector"),
         ("--otlp-traces-endpoint=http://a:port", "not the address of a collector"),
         ("--otlp-traces-endpoint=", "not the address of a collector"),
-        ("--replicas 2", "--replicas needs --ray"),
-        ("--autoscale 1..2", "--autoscale needs --ray"),
-        ("--routing prefix", "--routing needs --ray"),
-        ("--ray --routing random", "invalid choice"),
-        ("--allow-origin chat.example", "not an origin"),
-        ("--allow-origin https://chat.example/page", "not an origin"),
-        ("--ray --replicas 0", "not a number of replicas"),
-        ("--ray --replicas two", "not a number of replicas"),
-        ("--ray --autoscale 2..2", "not a range"),
-        ("--ray --autoscale 0..2", "not a range"),
-        ("--ray --autoscale 2", "not a range"),
-        ("--ray --replicas 2 --autoscale 1..2", "not both"),
+        *(
+            (
+                f"--allow-origin {site}",
+                f"'{site}' is not an origin: use SCHEME://HOST or SCHEME://HOST:PORT, or * for all",
+            )
+            for site in (
+                "chat.example",
+                "https://chat.example/page",
+                "https://*.example",
+                "https://user@chat.example",
+                "https://",
+                "https://chat.example?a",
+                "https://a:0",
+                "https://a:1\u0662",
+                "https://a:65536",
+                "https://a:b",
+                "https://[:::1]",
+                "https://\u00fc.example",
+                "//chat.example",
+            )
+        ),
     ],
 )
 def test_flags_that_are_refused(flags: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,9 +127,10 @@ def test_a_server_that_anyone_may_use_says_so(
     assert capsys.readouterr().err.count("0.0.0.0 is open to other machines") == warned
 
 
-def test_an_api_for_every_web_site_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    warn_if_open(ServerOptions("127.0.0.1", allow_origin=("*",)))
-    warn_if_open(ServerOptions("127.0.0.1", allow_origin=("*",), api_key="k"))
+@pytest.mark.parametrize("origin", ["*", "null"])
+def test_an_api_for_every_web_site_says_so(origin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    warn_if_open(ServerOptions("127.0.0.1", allow_origin=("https://a.example", origin)))
+    warn_if_open(ServerOptions("127.0.0.1", allow_origin=(origin,), api_key="k"))
     assert capsys.readouterr().err.count("the API is open to the pages of every web site") == 1
 
 

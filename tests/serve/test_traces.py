@@ -25,8 +25,8 @@ from roseplay.engine.client import Engine
 from roseplay.engine.telemetry import RequestEvent
 from roseplay.serve.answers import Answer
 from roseplay.serve.traces import Traces
+from tests.at_a_port import at_a_port
 from tests.play.fake_engine import FakeEngine
-from tests.remote.servers import at_a_port
 from tests.serve.conftest import serving
 from tests.serve.program import MODEL, ROOT, served
 
@@ -208,7 +208,7 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
 
 
 def test_the_end_of_a_server_sends_what_is_left(collector: Collector) -> None:
-    flags = ("--otlp-traces-endpoint", collector.address, "--grace", "0.5", "--slow-motion", "20")
+    flags = ("--otlp-traces-endpoint", collector.address, "--grace", "0.5", "--slow-motion", "300")
     with served(*flags) as (process, address):
         ask(address, {**CHAT, "model": MODEL, "max_tokens": 2})
         body = {**CHAT, "model": MODEL, "max_tokens": 1500, "stream": True, "ignore_eos": True}
@@ -227,7 +227,7 @@ from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
 from roseplay.serve.main import parse
 from tests.play.fake_engine import FakeEngine
-from tests.remote.servers import at_a_port
+from tests.at_a_port import at_a_port
 
 options = parse([]).server
 assert options.traces() is None

@@ -104,13 +104,13 @@ def test_a_scenario_is_measured_in_a_time_that_people_wait(scenario: Any) -> Non
     assert paced(scenario, None) == scenario
     assert paced(scenario, FAST) == scenario
     slow = paced(scenario, SLOW)
-    assert (slow.mix, slow.before, slow.after) == (scenario.mix, scenario.before, scenario.after)
+    assert (slow.mix, slow.compared) == (scenario.mix, scenario.compared)
     assert slow.num_requests <= scenario.num_requests
     if slow.rate_per_s:
         assert slow.num_requests / slow.rate_per_s <= 1.5 * RUN_S
         assert slow.rate_per_s < max(scenario.rate_per_s / 4, 0.5)  # a low rate stays as it is
     if scenario.name == "kv-pressure":
-        pool = (scenario.config_before["num_blocks"] - 1) * 16
+        pool = (scenario.compared_config["num_blocks"][0] - 1) * 16
         assert slow.num_requests * slow.max_new_tokens > pool, "otherwise no request is preempted"
 
 

@@ -165,15 +165,15 @@ def test_a_scenario_s_traffic_can_be_changed_within_limits() -> None:
 
 
 def test_a_scenario_with_a_mistake_in_it_is_refused() -> None:
-    about = {"name": "x", "title": "x", "card": "x.", "look": ("x", "x"), "mix": KINDS["unique"]}
+    about = {"name": "x", "title": "x", "card": "x.", "look": ("x", "x")}
     with pytest.raises(ValueError, match="not a figure"):
         Scenario(**about, watch="speed")
     with pytest.raises(ValueError, match="not a figure"):
         Scenario(**about, watch="itl_p99_ms", price="speed")
     with pytest.raises(ValueError, match="unknown knob"):
-        Scenario(**about, watch="itl_p99_ms", before={"turbo": True})
+        Scenario(**about, watch="itl_p99_ms", compared={"turbo": (True, False)})
     with pytest.raises(ValueError, match="num_blocks"):
-        Scenario(**about, watch="itl_p99_ms", config_after={"num_blocks": 1})
+        Scenario(**about, watch="itl_p99_ms", compared_config={"num_blocks": (2, 1)})
     with pytest.raises(ValueError, match="rate"):
         Scenario(**about, watch="itl_p99_ms", arrivals="poisson")
 

@@ -61,9 +61,8 @@ def _largest(context, at, numbers):
     return types.int32(at, numbers), generate
 
 
-@numba.njit(
-    inline="always"
-)  # not a closure of the kernel: Numba's cache does not recognise kernels that hold functions
+# Not a closure of the kernel: Numba's cache does not recognise kernels that hold functions.
+@numba.njit(inline="always")
 def _order(bits, bf16):
     """Returns the order key of a number: an integer that compares as the number does. -inf has -2**31, +inf
     ``_INFINITY``, and every NaN a larger one.

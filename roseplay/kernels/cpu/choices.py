@@ -24,10 +24,7 @@ NO_NUMBA = 'Numba is not installed: pip install "roseplay[cpu]" makes decoding a
 
 
 def choices_of(
-    model: PreTrainedModel,
-    backend: AttentionBackend,
-    config: EngineConfig,
-    recorded: RecordedSteps | None,
+    model: PreTrainedModel, backend: AttentionBackend, config: EngineConfig, recorded: RecordedSteps | None
 ) -> tuple[Choice, ...]:
     """Returns how a loaded model's steps are computed.
 

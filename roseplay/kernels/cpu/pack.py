@@ -21,11 +21,12 @@ from roseplay.kernels.gated_mlp import GatedMLP
 from roseplay.kernels.merge import Make, MergedLinear, MergedPart
 from roseplay.model.block_tensor import kind_of
 from roseplay.model.block_tensor import plain as plain_tensor
+from roseplay.model.errors import refuse
 
 try:
     from roseplay.kernels.cpu import matmul
     from roseplay.kernels.cpu.quants.linear import BlockEmbedding, BlockLinear
-    from roseplay.kernels.cpu.quants.strips import Strips
+    from roseplay.kernels.cpu.quants.strips import Strips, rounded
     from roseplay.kernels.cpu.tiles import STRIP
 except ImportError:  # Numba is an extra
     matmul = BlockLinear = None  # type: ignore[assignment, misc]
@@ -41,6 +42,9 @@ class PackedLinear(nn.Module):
         weight: ``[out, in]``, float32 or bfloat16, on the CPU. It is copied.
         bias: ``[out]`` or None.
         products: how to multiply; None for this CPU's default.
+
+    Attributes:
+        used: describes how it multiplies.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, products: Products | None = None) -> None:
@@ -48,7 +52,7 @@ class PackedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         products = products or default_products(weight.dtype)
         self.strips = products.strips and matmul is not None and matmul.fits(weight)
-        self.products, self.tiles_from = products, products.tiles_from
+        self.products, self.used, self.tiles_from = products, products.used, products.tiles_from
         if self.strips:
             self.packed = matmul.lay_out(weight.detach())
             self.bias: torch.Tensor | None = torch.zeros(len(self.packed) * STRIP)
@@ -59,11 +63,6 @@ class PackedLinear(nn.Module):
             self.bias = None if bias is None else bias.detach()
         # Some models read the dtype or shape of a layer's weight; its values are only in `packed`.
         self.weight = _on_meta(weight)
-
-    @property
-    def used(self) -> str:
-        """Describes how the layer multiplies."""
-        return self.products.used
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.strips and self.bias is not None:
@@ -106,9 +105,13 @@ def pack_linears(
         kind: type of the blocks to which plain weights are rounded, by ggml's names; None to keep them.
         plain: ids of layers that are left as they are (``SharedInputs.bypassed``).
         choose: chooses how layers of these sizes are multiplied.
+
+    Raises ``UnsupportedModelError`` for a weight whose numbers ``kind`` cannot represent.
     """
     if not can_pack(model.device, model.dtype):
         return 0
+    if kind is not None:
+        _check_rounding(model, kind, plain)
     shared = _pack_embeddings(model)
     make = _maker(model.dtype, _linear_sizes(model, together, plain), kind, shared, choose)
     groups = {id(layer): group for group in together for layer in group}
@@ -143,6 +146,20 @@ def pack_linears(
             if kind_of(weight) is not None:  # nothing takes it in blocks
                 setattr(module, name, nn.Parameter(plain_tensor(weight), requires_grad=False))
     return packed
+
+
+def _check_rounding(model: PreTrainedModel, kind: str, plain: frozenset[int]) -> None:
+    """Raises ``UnsupportedModelError``, with its name, for a weight that cannot be rounded to blocks."""
+    for name, layer in model.named_modules():
+        if type(layer) not in (nn.Linear, Conv1D) or id(layer) in plain or kind_of(layer.weight) is not None:
+            continue
+        if bool((torch.stack(layer.weight.aminmax()).abs() <= torch.finfo(torch.float16).max).all()):  # not of NaN
+            continue
+        try:
+            rounded((layer.weight.T if type(layer) is Conv1D else layer.weight).float().numpy(), kind)
+        except OverflowError as error:
+            why = f"{name}.weight has {error}, and cannot be rounded to {kind}: set quantization to none"
+            raise refuse(model.name_or_path or type(model).__name__, why) from error
 
 
 def saved_bytes(model: PreTrainedModel) -> int:

@@ -110,8 +110,7 @@ class RecordedStep:
 
     def record(self, host: HostBatch, arena: Arena, forward: Forward) -> torch.Tensor:
         """Run the step and record its calls; returns the wanted logits. Raises ``NotReplayableError``."""
-        padded = self._load(host)
-        batch = padded.upload(torch.device("cpu"))
+        batch = self._load(host).upload(torch.device("cpu"))
         batch.input_ids, batch.positions, batch.slot_mapping = self._inputs
         batch.logits_rows = self._logits_rows
         self._plan = StaticPlan(batch, self._tables)

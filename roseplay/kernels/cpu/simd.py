@@ -54,8 +54,7 @@ def _marked(function: Callable[..., None]) -> Callable[..., None]:
 
 def compiled(function: Callable[..., None], **options: Any) -> Any:
     """Compile a function that Python calls, of an array of int64 and an int64."""
-    signature = types.void(types.int64[::1], types.int64)
-    return _compile(function, numba.njit, signature, nogil=True, **options)
+    return _compile(function, numba.njit, types.void(types.int64[::1], types.int64), nogil=True, **options)
 
 
 def kernel(function: Callable[..., None]) -> Any:
@@ -154,10 +153,11 @@ class Emitter:
         return b.trunc(b.lshr(bits, sixteen), ir.VectorType(ir.IntType(16), LANES))
 
     def exp(self, x: Any) -> Any:
-        """Returns ``e**x`` for x up to 0; below -87, e**-87."""
+        """Returns ``e**x`` for x up to 0; below -87, e**-87; NaN for NaN."""
         b = self.builder
         y = b.fmul(x, ir.Constant(FLOATS, [1.4426950408889634] * LANES), flags=FAST)
-        y = self.call(f"llvm.maxnum.v{LANES}f32", FLOATS, y, ir.Constant(FLOATS, [-126.0] * LANES))
+        least = ir.Constant(FLOATS, [-126.0] * LANES)
+        y = b.select(b.fcmp_ordered("<", y, least), least, y)  # maxnum would drop NaN
         whole = self.call(f"llvm.rint.v{LANES}f32", FLOATS, y)
         part = b.fsub(y, whole)
         power, *others = (ir.Constant(FLOATS, [c] * LANES) for c in _POWER_OF_TWO)

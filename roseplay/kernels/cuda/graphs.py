@@ -230,22 +230,6 @@ def cuda_graphs(device: torch.device) -> Callable[[], Graph]:
     return lambda: CudaGraph(pool)
 
 
-class RecordedGraph:
-    """A graph for a CPU (see ``emulation``): a replay calls the captured function again, on the same buffers."""
-
-    def __init__(self) -> None:
-        self._run: Callable[[], None] | None = None
-
-    def capture(self, run: Callable[[], None]) -> None:
-        run()
-        self._run = run
-
-    def replay(self) -> None:
-        if self._run is None:
-            raise RuntimeError("nothing was captured")
-        self._run()
-
-
 class _OnDeviceOnly:
     """Replaces the host's copies of values that change from replay to replay: reading it raises ``RuntimeError``."""
 
@@ -391,11 +375,7 @@ class StepGraphs:
     def _load(self, bucket: Bucket, host: HostBatch, drawn: Drawn | None) -> HostBatch:
         """Pad the step's batch and copy it to the buffers, with one copy from the host; returns the padded batch."""
         padded = pad(
-            host,
-            num_tokens=bucket.tokens,
-            num_rows=bucket.rows,
-            num_logits=bucket.logits,
-            block_size=self._block_size,
+            host, num_tokens=bucket.tokens, num_rows=bucket.rows, num_logits=bucket.logits, block_size=self._block_size
         )
         arrays = padded.arrays()
         arrays.insert(-3, padded.state_slots)

@@ -67,16 +67,17 @@ def _fuse(module: nn.Module, shape: LayerShape, like: torch.Tensor) -> Callable[
         if isinstance(norm, FusedRMSNorm) and len(norm.weight) == shape.k_dim
     }
     heads = _Heads(plain_rotary, later.get("q_norm"), later.get("k_norm"))
-    names = {ROTARY: heads.rotate, _INTERFACES: heads}
-    new = MethodType(with_globals(forward, names), module)
+    new = MethodType(with_globals(forward, {ROTARY: heads.rotate, _INTERFACES: heads}), module)
     trial = _Trial(module, shape, like)
     plain = trial.run(module.forward)
-    module._modules.update(later)
+    for name, norm in later.items():
+        setattr(module, name, norm)
     module.forward = new  # type: ignore[method-assign]
 
     def restore() -> None:
         del module.forward
-        module._modules.update({name: norms[name] for name in later})  # type: ignore[misc]
+        for name in later:
+            setattr(module, name, norms[name])
 
     if plain is not None and trial.agree(plain, trial.run(new)):
         return restore

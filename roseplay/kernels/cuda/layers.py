@@ -6,7 +6,7 @@ The last addition of a layer is in one launch with the first norm of the next la
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,8 @@ class FusedLayer:
     """
 
     def __init__(self, module: nn.Module, plain: Callable[..., torch.Tensor], norms: _Norms) -> None:
-        self._module, self._plain, self._norms = module, plain, norms
+        self._module: Any = module  # whose attributes are modules
+        self._plain, self._norms = plain, norms
         self.next_norm: FusedRMSNorm | None = None
 
     @classmethod
@@ -90,11 +91,11 @@ class FusedLayer:
     def forward(self, hidden_states: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
         if args or not can_add(hidden_states, hidden_states):
             return self._plain(hidden_states, *args, **more)
-        norms, modules = self._norms, self._module._modules
+        norms, module = self._norms, self._module
         normed = hidden_states if norms.before_attention is None else norms.before_attention(hidden_states)
-        attended, _ = modules["self_attn"](hidden_states=normed, **more)  # type: ignore[misc]
+        attended, _ = module.self_attn(hidden_states=normed, **more)
         total, normed = add_norm(hidden_states, attended, norms.after_attention, norms.before_mlp)
-        out, normed = add_norm(total, modules["mlp"](normed), norms.after_mlp, self.next_norm)  # type: ignore[misc]
+        out, normed = add_norm(total, module.mlp(normed), norms.after_mlp, self.next_norm)
         if self.next_norm is not None:
             self.next_norm.expect(out, normed)
         return out
@@ -119,19 +120,24 @@ def _same_layer(module: nn.Module, layer: FusedLayer, x: torch.Tensor) -> bool:
     """Returns whether both compute the same around attention and the MLP, and pass the same arguments to them."""
     names = list(inspect.signature(type(module).forward).parameters)[2:]  # after self and the hidden states
     given = {name: object() for name in names if name not in ("args", "kwargs")} | {"paged": object()}
-    own = {name: module._modules[name] for name in ("self_attn", "mlp")}
+    own = {name: module.get_submodule(name) for name in ("self_attn", "mlp")}
     results, passed = [], []
     try:
         for forward in (layer._plain, layer.forward):
             stubs = {"self_attn": _Stub(True), "mlp": _Stub(False)}
-            module._modules.update(stubs)
+            _replace(module, stubs)
             results.append(forward(x, **given))
             passed.append([stub.arguments for stub in stubs.values()])
         return passed[0] == passed[1] and same(*results)
     except (AttributeError, RuntimeError, TypeError, ValueError):  # another kind of layer
         return False
     finally:
-        module._modules.update(own)
+        _replace(module, own)
+
+
+def _replace(module: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+    for name, part in parts.items():
+        setattr(module, name, part)
 
 
 def _find_next_norms(model: PreTrainedModel, layers: dict[int, FusedLayer]) -> None:

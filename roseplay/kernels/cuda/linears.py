@@ -7,6 +7,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from roseplay.kernels.merge import MergedLinear, MergedPart
+from roseplay.kernels.replace_modules import replace_modules
 from roseplay.model import gpu_memory
 
 _ALIGNMENT = 16  # bytes: of matrix products and of the kernels that read their parts
@@ -32,10 +33,7 @@ def merge_linears(model: PreTrainedModel, groups: list[list[nn.Linear]]) -> int:
             parts[id(layer)] = MergedPart(merged, number, layer.weight)
         if model.device.type == "cuda":
             gpu_memory.empty_cache()  # after every group, so that at most one of them takes its memory twice
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if id(child) in parts:
-                setattr(module, name, parts[id(child)])
+    replace_modules(model, lambda module: parts.get(id(module)))
     return len(parts)
 
 

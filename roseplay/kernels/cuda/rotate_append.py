@@ -40,11 +40,6 @@ def _rotated(
     return low * low_cos - high * low_sin, high * high_cos + low * high_sin, mask
 
 
-@triton.jit
-def _finite(numbers):
-    return tl.where(tl.abs(numbers) < float("inf"), numbers, 0.0)  # false for NaN as well
-
-
 @triton.jit(do_not_specialize_on_alignment=["slot_mapping"])  # a part of one packed upload, which begins anywhere
 def rotate_append_kernel(
     q_out, keys, values, q, k, v, q_weight, k_weight, cos, sin, slot_mapping, q_eps, k_eps,
@@ -56,8 +51,7 @@ def rotate_append_kernel(
 ):  # fmt: skip
     """Compute ``BLOCK_H`` heads of one token. Grid: tokens, groups of query heads, then of key heads, then of value heads.
 
-    A negative slot means block 0, which no request owns. Keys and values that are not finite become 0, as in
-    ``append_paged``.
+    A negative slot means block 0, which no request owns.
     """
     Q_GROUPS: tl.constexpr = (Q_HEADS + BLOCK_H - 1) // BLOCK_H
     KV_GROUPS: tl.constexpr = (KV_HEADS + BLOCK_H - 1) // BLOCK_H
@@ -85,20 +79,16 @@ def rotate_append_kernel(
             )  # fmt: skip
             place = block * keys_block_stride + head.to(tl.int64) * keys_head_stride + offset * (2 * HALF)
             target = keys + place[:, None] + dims[None, :]
-            # Rounded first, since a large number may become infinite.
-            low, high = low.to(k.dtype.element_ty).to(tl.float32), high.to(k.dtype.element_ty).to(tl.float32)
-            tl.store(target, _finite(low).to(keys.dtype.element_ty), mask=mask)
-            tl.store(target + HALF, _finite(high).to(keys.dtype.element_ty), mask=mask)
+            tl.store(target, low.to(keys.dtype.element_ty), mask=mask)
+            tl.store(target + HALF, high.to(keys.dtype.element_ty), mask=mask)
         else:
             head = (group - Q_GROUPS - KV_GROUPS) * BLOCK_H + tl.arange(0, BLOCK_H)
             v_dims = tl.arange(0, V_PAD)
             v_mask = (head < KV_HEADS)[:, None] & (v_dims < V_DIM)[None, :]
             source = v + token * v_token_stride + head[:, None] * v_head_stride + v_dims[None, :]
-            numbers = tl.load(source, mask=v_mask, other=0.0).to(tl.float32)
+            numbers = tl.load(source, mask=v_mask, other=0.0)
             place = block * values_block_stride + head.to(tl.int64) * values_head_stride + offset * V_DIM
-            tl.store(
-                values + place[:, None] + v_dims[None, :], _finite(numbers).to(values.dtype.element_ty), mask=v_mask
-            )
+            tl.store(values + place[:, None] + v_dims[None, :], numbers.to(values.dtype.element_ty), mask=v_mask)
 
 
 def fits(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:

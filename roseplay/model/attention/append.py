@@ -16,15 +16,13 @@ def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, b
     One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
     the write was batched (roseinfer 038). Both leave the same cache.
 
-    Numbers that are not finite become 0. A later owner of the block may read past its own last token; the mask gives these
-    a weight of 0, but 0 times NaN is NaN.
+    Numbers that are not finite stay so: no backend may multiply what lies past a request's last token, not even by 0.
     """
     blocks, offsets = _slots(cache, batch)
     written = [(k, cache.keys[layer])]
     if not cache.shapes[layer].values_in_keys:
         written.append((v, cache.values[layer]))
     for new, cached in written:
-        new = new.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         if batch.batched_append:
             cached[blocks, :, offsets] = new
             continue

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.info import EngineInfo
-from roseplay.engine.simulated import MeasuredLoad, measured_loads
+from roseplay.engine.hardware import MeasuredLoad, hardware
 from roseplay.formats.numbers import whole
 from roseplay.play.demos.script import DemoClients
 from roseplay.recording.request_registry import TrackedRequest
@@ -101,7 +101,7 @@ def client_size(info: EngineInfo, config: EngineConfig) -> ClientSize:
 def _published(info: EngineInfo, config: EngineConfig, pool: int) -> dict[int, MeasuredLoad]:
     """Returns the measurements of the shortest answers for which ``MANY`` clients lacked KV blocks, by clients; none if
     that is not so in a pool of this many tokens."""
-    loads = [one for one in measured_loads(info, config) if one.prompt + one.answer <= info.max_model_len]
+    loads = [one for one in hardware().measured_loads(info, config) if one.prompt + one.answer <= info.max_model_len]
     fit = (load for load in loads if FEW < pool // (load.prompt + load.answer) < MANY)
     many = [load for load in fit if load.clients == MANY and load.saturated]
     if not many:
@@ -156,10 +156,8 @@ class ClientTraffic:
             number, answer = next(self._numbers), self._size.answer
             if number < self._first_wave:
                 answer = max(2, answer * (number + 1) // self._first_wave)
-            rng = random.Random(f"client {number}")
-            prompt = rng.choices(self._ids, k=self._size.prompt)
-            params = SamplingParams(max_new_tokens=answer, ignore_eos=True)
-            self.requests.append(self._submit(prompt, params))
+            prompt = random.Random(f"client {number}").choices(self._ids, k=self._size.prompt)
+            self.requests.append(self._submit(prompt, SamplingParams(max_new_tokens=answer, ignore_eos=True)))
 
     def figures(self) -> dict[str, str]:
         """Returns the figures of the present clients, under their name: ``clients``; if there are any, ``waiting``, the

@@ -85,15 +85,16 @@ def plan(
     if speed is None:
         takes_s, factor = [demo.watched_s] * len(acts), 1.0
     else:
-        limit = FILLED_S if demo.fills_pool else ANSWERED_S
-        largest = fitted(usual, lambda one: longest_s(one, speed), limit)
+        largest = fitted(usual, lambda one: longest_s(one, speed), FILLED_S if demo.fills_pool else ANSWERED_S)
         size = _filling(demo, largest, sharing, info) if demo.fills_pool else largest
         if demo.slow_prompts:
             _check_prompts_take_time(demo, size, acts[0][1], speed)
         takes_s = [_takes_s(scene, under, size, usual, speed) for scene, under in acts]
         factor = slow_motion(max(takes_s), demo.watched_s)
         takes_s = [factor * one for one in takes_s]
-    budget = _budget(size.prompt_tokens(sharing=sharing))
+    # The largest one that cuts the prompt tokens into enough portions, otherwise the smallest.
+    prompt_tokens = size.prompt_tokens(sharing=sharing)
+    budget = next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
     scenes = tuple(_sized(demo, size, usual, budget))
     sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=scenes)
     longest = iter(takes_s)
@@ -153,11 +154,6 @@ def _takes_s(scene: Scene, under: Conditions, size: Size, usual: Size, speed: Sp
 def _answer(chats: DemoChats | None, size: Size, usual: Size) -> int:
     """Returns the tokens of the chats' answers, which shrink as those of the size do."""
     return max(LEAST_ANSWER, round(chats.answer * size.answer / usual.answer)) if chats else 0
-
-
-def _budget(prompt_tokens: int) -> int:
-    """Returns the largest prefill budget that cuts the prompt tokens into enough portions, otherwise the smallest."""
-    return next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
 
 
 def _sized(demo: Demo, size: Size, usual: Size, budget: int) -> Iterator[Scene]:

@@ -149,11 +149,9 @@ class DemoPlayer:
     def status(self, tab_id: str = "") -> dict[str, Any] | None:
         """Returns the playing demo's ``own`` (whether it is this tab's) and ``left_s``; ``None`` if there is none."""
         play = self._of("")
-        return (
-            None
-            if play is None
-            else {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._context.now_ms())}
-        )
+        if play is None:
+            return None
+        return {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._context.now_ms())}
 
     def _of(self, tab_id: str) -> _Play | None:
         play = self._playing

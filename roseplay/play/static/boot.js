@@ -49,8 +49,8 @@
   });
 
   // A number beyond a slider's range would reach the server before Gradio clamps it, and fail there.
-  document.addEventListener("input", (/** @type {any} */ { target: box }) => {
-    if (box.type === "number" && box.max !== "" && +box.value > +box.max) box.value = box.max;
+  document.addEventListener("input", (/** @type {any} */ { target: box, isTrusted: byUser }) => {
+    if (byUser && box.type === "number" && box.max !== "" && +box.value > +box.max) box.value = box.max;
   }, true);
 
   // Each radio of a gr.Radio has its own name; arrow keys work only with one name for the group.

@@ -1,5 +1,4 @@
 /* The keyboard, the help, the theme button, and the explanations that appear when the pointer rests on a word. */
-import { on } from "./shared/events.js";
 import { explain, given } from "./shared/given.js";
 import { chosenIn, inputOf } from "./shared/gradio.js";
 import { focusLane } from "./lanes/lanes.js";
@@ -14,13 +13,11 @@ function typing(target) {
   return target.isContentEditable || ["TEXTAREA", "SELECT"].includes(target.tagName);
 }
 
-/* Whether the tab of this name is shown. */
-const shows = (name) => Boolean(document.querySelector(`#${name}-button.selected`));
-
 /* Whether arrow keys have another meaning in the focused element. */
 const steers = (target) => target instanceof Element && Boolean(target.closest("canvas, .rp-lane, input, [role=tab]"));
 
-function press(id) {
+/** Press a button, if it is there. @param {string} id */
+export function press(id) {
   const button = document.getElementById(id);
   if (button && !button.disabled) button.click();
 }
@@ -34,17 +31,24 @@ function help() {
 /* Answer a demo's question, or focus a lane. */
 const choose = (number) => (demos.own && demos.caption.answers?.[number - 1] ? demos.next : focusLane)(number);
 
+/* What keys do while a tab is shown, by its element. */
+const keys = { "rp-live": { ".": () => press("stop"), b: () => press("burst"), d: () => demos.start() } };
+for (let n = 1; n <= 8; n++) keys["rp-live"][n] = () => choose(n);
+
+/** Set the keys of an extension's tab. @param {string} tab its element @param {Record<string, () => void>} actions */
+export const setKeys = (tab, actions) => (keys[tab] = actions);
+
+function keyOfTab(key) {
+  const shown = Object.keys(keys).find((tab) => document.querySelector(`#${tab}-button.selected`));
+  return keys[shown]?.[key];
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
   if (event.key === "?") help();
   else if (document.querySelector("dialog[open]")) return;
-  else if (event.key === "r" && shows("rp-lab")) press("lab-run");
-  else if (event.key === "." && shows("rp-lab")) press("lab-stop");
-  else if (event.key === "." && shows("rp-live")) press("stop");
-  else if (event.key === "b" && shows("rp-live")) press("burst");
-  else if (event.key === "d" && shows("rp-live")) demos.start();
+  else if (keyOfTab(event.key)) keyOfTab(event.key)();
   else if ((event.key === "n" || event.key === "ArrowRight") && demos.own && !steers(event.target)) demos.next();
-  else if (/^[1-8]$/.test(event.key) && shows("rp-live")) choose(Number(event.key));
   else return;
   event.preventDefault();
 });
@@ -55,8 +59,7 @@ function showBurst() {
   const burst = document.getElementById("burst"), size = inputOf("burst-size", "number"), kind = chosenIn("mix");
   if (burst && size && kind) burst.dataset.what = `${size.value} × ${kind}`;
 }
-document.addEventListener("input", () => setTimeout(showBurst, 50));
-on("own", showBurst); // with each poll: Gradio moves controls without an event
+document.addEventListener("input", showBurst);
 
 /** @param {HTMLElement} element the header's buttons */
 export function mount(element) {

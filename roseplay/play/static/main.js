@@ -12,15 +12,14 @@ import { store } from "./shared/store.js";
 import { tab } from "./shared/tab.js";
 import { palette } from "./shared/theme.js";
 import { clock, time } from "./shared/time.js";
-import { lab } from "./lab/state.js";
 import { stamps } from "./lanes/lanes.js";
 import { knobMarks } from "./live/knobmarks.js";
 import { stepSpan } from "./live/span.js";
 import { view } from "./live/view.js";
 import { replay } from "./replay/replay.js";
 
-import "./lab/address.js";
 import "./live/cachepopover.js";
+import "./live/knobs.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
 import "./start/notice.js";
@@ -36,14 +35,13 @@ export function mount(element) {
   if (given.recording) replay.served();
 }
 
-/** For the console, tests and measurements; the page itself does not use it. */
+/** For the console, tests and measurements; the page itself does not use it. Tabs of extensions add theirs. */
 window.Rose = {
   apply,
   blocks,
   clock,
   emit,
   knobMarks,
-  lab,
   on,
   palette,
   panels,

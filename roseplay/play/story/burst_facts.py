@@ -8,8 +8,8 @@ from itertools import islice
 from statistics import median
 from typing import Any, NamedTuple
 
-from roseplay.engine.records import StepRow
-from roseplay.play.story.seen_requests import SeenRequest, SeenRequests
+from roseplay.engine.records import EntryRecord, StepRow
+from roseplay.recording.run import RequestRun, Run
 from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
@@ -114,74 +114,58 @@ class BurstWatch:
     """Collects the facts of one burst, frame by frame, from its arrival until it is answered.
 
     Args:
-        knobs: at that time.
+        run: after the frame in which it arrived, which is also the first to ``take``.
     """
 
-    def __init__(self, burst: int, requests: SeenRequests, knobs: Mapping[str, Any]) -> None:
+    def __init__(self, burst: int, run: Run) -> None:
         self.burst = burst
-        self._requests = requests
-        self._knobs = dict(knobs)
-        self._undisturbed = True
-        self._factors = {float(knobs.get("slow_motion", 1))}
-        self.arrived = min(seen.submitted for seen in self._own().values())
-        self._streaming = requests.streaming(self.arrived) - set(self._own())
-        self._usual_ms = requests.usual_ms(self.arrived)
+        self._run = run
+        self.arrived = min(request.submitted or 0.0 for request in run.of_burst(burst).values())
+        self._streaming = {
+            request_id
+            for request_id, request in run.requests.items()
+            if request.burst != burst and request.streamed_at(self.arrived)
+        }
+        self._knobs = run.knobs_at(self.arrived)
+        self._usual_ms = run.usual_ms(self.arrived)
+        self._earlier = [token for token in run.gaps_since(self.arrived - BEFORE_MS) if token.t <= self.arrived]
+        self._tokens = run.tokens_until(self.arrived)
         self._about: dict[str, Any] = {}
-        self._saved: dict[int, int] = {}
-        self._cached: dict[int, int] = {}
-        self._scheduled: set[int] = set()
+        self._own: dict[int, RequestRun] = {}
+        self._saved: dict[int, EntryRecord] = {}  # the newest entry of each of its requests
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
         self._preempted: set[int] = set()
         self._recomputed = self._swapped = self._drafted = self._accepted = 0
         self._steps = 0  # that computed its prompts
         self._longest: LongestStep | None = None
         self._gaps: list[Gap] = []
-        self._earlier = requests.gaps_since(self.arrived - BEFORE_MS)
-        self._tokens = 0  # since its arrival, but for those of the newest frame
-        self._newest: list[float] = []  # their times
-
-    def _own(self) -> Mapping[int, SeenRequest]:
-        return self._requests.of_burst(self.burst)
 
     def take(self, frame: dict[str, Any]) -> None:
+        """Take a frame that the run has taken."""
         figures = frame.get("burst")
         if figures and figures["burst"] == self.burst:
             self._about = figures
-        later = [changes for t, _, changes in frame["knobs"] if t >= self.arrived]
-        self._undisturbed = self._undisturbed and not later
-        self._factors |= {float(changes["slow_motion"][1]) for changes in later if "slow_motion" in changes}
-        own = self._own()
+        self._own = self._run.of_burst(self.burst)
         for step in frame["steps"]:
             if step.t1 > self.arrived:
-                self._take_step(step, own)
-        self._tokens += len(self._newest)
-        self._newest = [token.t for token in frame["tokens"] if token.t > self.arrived]
+                self._take_step(step)
         for token in frame["tokens"]:
-            self._accepted += token.itl_ms == 0 and token.request_id in own
-            if not token.itl_ms:  # a first token, or with the one before
-                continue
-            if token.t <= self.arrived:
-                self._earlier.append(token)
-                continue
-            if len(self._gaps) < _MOST_GAPS:
+            self._accepted += token.itl_ms == 0 and token.request_id in self._own
+            # Without a gap: a first token, or one that came with the one before.
+            if token.itl_ms and token.t > self.arrived and len(self._gaps) < _MOST_GAPS:
                 self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))
 
-    def _take_step(self, step: StepRow, own: Mapping[int, SeenRequest]) -> None:
-        computes = False
-        for entry in step.entries:
-            if entry.request_id in own:
-                self._scheduled.add(entry.request_id)
-                self._saved[entry.request_id] = entry.cached + entry.shared
-                self._cached[entry.request_id] = entry.cached
-                computes = computes or entry.prompt_tokens > 0
-                if step.draft_tokens:
-                    self._drafted += max(0, entry.decode_tokens - 1)
+    def _take_step(self, step: StepRow) -> None:
+        own = [entry for entry in step.entries if entry.request_id in self._own]
+        self._saved.update((entry.request_id, entry) for entry in own)
+        if step.draft_tokens:
+            self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in own)
         if step.limit in self._waited:
-            self._waited[step.limit].update(own.keys() - self._scheduled)
+            self._waited[step.limit].update(self._own.keys() - self._saved.keys())
         self._preempted.update(step.preempted)
         self._recomputed += step.recomputed_tokens
         self._swapped += step.swapped_out
-        if not computes:
+        if not any(entry.prompt_tokens for entry in own):
             return
         self._steps += 1
         ms = step.t1 - step.t0
@@ -190,62 +174,61 @@ class BurstWatch:
 
     def answered(self, t: float) -> bool:
         """Whether all of its requests have ended, or are taking too long."""
-        return t > self.arrived + GIVE_UP_MS or all(seen.finished is not None for seen in self._own().values())
+        return t > self.arrived + GIVE_UP_MS or all(request.finished is not None for request in self._own.values())
 
     def computed(self, t: float) -> bool:
         """Whether its prompts are computed and the answers already streaming have gone on, or that takes too long."""
-        own = self._own()
-        if t > self.arrived + GIVE_UP_MS or not own:
+        if t > self.arrived + GIVE_UP_MS or not self._own:
             return True
-        if any(seen.first is None and seen.finished is None for seen in own.values()):
+        if any(request.first is None and request.finished is None for request in self._own.values()):
             return False
-        done = self._done(own)
+        done, requests = self._done, self._run.requests
         heard = {gap.request_id for gap in self._gaps if gap.t >= done}
-        by_id = self._requests.by_id
-        return all(i in heard or i not in by_id or by_id[i].finished is not None for i in self._streaming)
+        return all(i in heard or i not in requests or requests[i].finished is not None for i in self._streaming)
 
-    def _done(self, own: Mapping[int, SeenRequest]) -> float:
-        return max(seen.first or seen.finished or self.arrived for seen in own.values())
+    @property
+    def _done(self) -> float:
+        return max(request.first or request.finished or self.arrived for request in self._own.values())
 
     def facts(self) -> BurstFacts | None:
         """Returns the facts once it is computed; ``None`` if some of its requests were stopped before answering."""
-        own = self._own()
-        ttft = sorted(seen.ttft_ms for seen in own.values() if seen.ttft_ms is not None)
+        own = self._own
+        ttft = sorted(request.ttft_ms for request in own.values() if request.ttft_ms is not None)
         p50, p95 = percentile(ttft, 50), percentile(ttft, 95)
         if len(ttft) < max(len(own), self._about.get("size", 0)) or p50 is None or p95 is None:
             return None
-        done = self._done(own)
+        done = self._done
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
         readers = [gap for gap in here if gap.request_id in self._streaming]
-        worst = max(readers, key=lambda gap: gap.ms, default=None)
         own_gaps = self._gaps_of(own)
-        others = [gap.ms for gap in here if gap.request_id not in self._streaming]
-        usual = self._usual_ms if len(self._factors) == 1 else None
+        factors = self._run.factors(self.arrived)
+        usual = self._usual_ms if len(factors) == 1 else None
         pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
         waited_for = max(self._waited, key=lambda limit: len(self._waited[limit]))
-        saved = sorted(self._saved.get(i, 0) for i in own)
+        saved = sorted(entry.cached + entry.shared for entry in self._saved.values())
+        saved = [0] * (len(own) - len(saved)) + saved
         return BurstFacts(
             burst=self.burst,
             kind=self._about.get("kind"),
             seed=self._about.get("seed"),
             answer=self._about.get("answer"),
             knobs=self._knobs,
-            undisturbed=self._undisturbed,
+            undisturbed=all(t < self.arrived for t, _, _ in self._run.changes),
             arrived=self.arrived,
             done=done,
             prompts=len(own),
-            prompt_tokens=sum(seen.prompt_tokens for seen in own.values()),
+            prompt_tokens=sum(request.prompt_tokens for request in own.values()),
             saved_tokens=sum(saved),
-            cached_tokens=sum(self._cached.values()),
+            cached_tokens=sum(entry.cached for entry in self._saved.values()),
             shared_head=saved[len(saved) // 2],
             cached_head=saved[0],
             steps=self._steps,
             longest=self._longest,
             streaming=len(self._streaming),
             paused=len({gap.request_id for gap in readers if gap.ms > pause}),
-            worst=worst,
+            worst=max(readers, key=lambda gap: gap.ms, default=None),
             usual_ms=usual,
-            others_ms=max(others, default=None),
+            others_ms=max((gap.ms for gap in here if gap.request_id not in self._streaming), default=None),
             waited=len(self._waited[waited_for]),
             waited_for=waited_for if self._waited[waited_for] else None,
             preempted=len(self._preempted),
@@ -256,13 +239,13 @@ class BurstWatch:
             ttft=tuple(ttft),
             gaps=self._since_arrival(readers if self._streaming else own_gaps),
             gaps_around=self._since_arrival(self._around(done)),
-            tokens_per_s=self._tokens_per_s(own),
+            tokens_per_s=self._tokens_per_s(),
             recomputed=self._recomputed,
             swapped=self._swapped,
             reader_gap_ms=median(gap.ms for gap in readers) if readers else None,
             drafted=self._drafted,
             accepted=self._accepted,
-            factors=tuple(sorted(self._factors)),
+            factors=tuple(factors),
         )
 
     def _gaps_of(self, requests: Container[int]) -> list[Gap]:
@@ -278,8 +261,8 @@ class BurstWatch:
     def _since_arrival(self, gaps: Iterable[Gap]) -> tuple[tuple[float, float], ...]:
         return tuple((gap.t - self.arrived, gap.ms) for gap in islice(gaps, _MOST_DRAWN))
 
-    def _tokens_per_s(self, own: Mapping[int, SeenRequest]) -> float | None:
-        ended = max((seen.finished or 0.0 for seen in own.values()), default=0.0)
-        if ended <= self.arrived or any(seen.reason not in ("stop", "length") for seen in own.values()):
+    def _tokens_per_s(self) -> float | None:
+        ended = max((request.finished or 0.0 for request in self._own.values()), default=0.0)
+        if ended <= self.arrived or not all(request.ended_well for request in self._own.values()):
             return None
-        return 1000 * (self._tokens + sum(t <= ended for t in self._newest)) / (ended - self.arrived)
+        return 1000 * (self._run.tokens_until(ended) - self._tokens) / (ended - self.arrived)

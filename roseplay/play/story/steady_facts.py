@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roseplay.play.story.seen_requests import SeenRequests
+from roseplay.recording.run import Run
 from roseplay.traffic.metrics import percentile
 
 LEAST_MS = 5000.0  # anything shorter is not conclusive
@@ -41,18 +41,19 @@ class SteadyFacts:
 
 
 class SteadyWatch:
-    """Collects facts from a given time on, and keeps the latest minute."""
+    """Collects facts of a run from a given time on, and keeps the latest minute."""
 
-    def __init__(self, t: float, knobs: Mapping[str, Any]) -> None:
+    def __init__(self, t: float, run: Run) -> None:
         self.begun = t
-        self.knobs = dict(knobs)
+        self.knobs = dict(run.knobs)
+        self._run = run
         self.latest = t  # arrival
         self._worst: deque[tuple[int, float]] = deque(maxlen=_KEEP_S)  # (second, longest gap)
 
-    def take(self, frame: dict[str, Any], requests: SeenRequests) -> None:
+    def take(self, frame: dict[str, Any]) -> None:
+        """Take a frame that the run has taken."""
         for request_id, event, t, _ in frame["requests"]:
-            seen = requests.by_id.get(request_id)
-            if event == "submitted" and seen is not None and seen.kind in KINDS:
+            if event == "submitted" and self._run.requests[request_id].kind in KINDS:
                 self.latest = max(self.latest, t)
         for token in frame["tokens"]:
             if token.itl_ms and token.t - token.itl_ms >= self.begun:
@@ -63,22 +64,20 @@ class SteadyWatch:
             ms = max(ms, self._worst.pop()[1])
         self._worst.append((second, ms))
 
-    def facts(
-        self, now: float, requests: SeenRequests, last_ms: float = 1000.0 * _KEEP_S, *, ended: bool = False
-    ) -> SteadyFacts | None:
+    def facts(self, now: float, last_ms: float = 1000.0 * _KEEP_S, *, ended: bool = False) -> SteadyFacts | None:
         """Returns the facts of the stretch's last ``last_ms``; ``None`` if that is too little to be conclusive.
 
         Args:
             ended: whether all of it has been answered; then anything that took time is conclusive.
         """
         since = max(self.begun, now - last_ms)
-        arrived = [seen for seen in requests.by_id.values() if seen.kind in KINDS and seen.submitted >= since]
-        done = [seen for seen in arrived if seen.finished is not None and seen.reason in ("stop", "length")]
-        p95 = percentile(sorted(seen.ttft_ms for seen in arrived if seen.ttft_ms is not None), 95)
+        arrived = self._run.arrived_since(since, KINDS)
+        done = [request for request in arrived if request.finished is not None and request.ended_well]
+        p95 = percentile(sorted(request.ttft_ms for request in arrived if request.ttft_ms is not None), 95)
         if p95 is None or now <= since or not (ended or (now - since >= LEAST_MS and len(done) >= LEAST_DONE)):
             return None
         return SteadyFacts(
-            own=all(seen.kind == "own" for seen in arrived),
+            own=all(request.kind == "own" for request in arrived),
             knobs=self.knobs,
             seconds=(now - since) / 1000,
             sent=len(arrived),

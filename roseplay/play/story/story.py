@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
 from roseplay.play.story.caption import Caption, figures_in, for_page
 from roseplay.play.story.pair import before_and_after, burst_pair, last_comparable
-from roseplay.play.story.seen_requests import SeenRequests
 from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, guesses, how_it_goes, what_happened
+from roseplay.recording.run import Run
 from roseplay.traffic.pair import Pair
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic or that of a file
 BURST_MS = 8000.0  # a sentence about a burst is shown at least this long
 SILENCE_MS = 12_000.0  # steady traffic counts as ended after this time without an arrival
 COMPARED_MS = 10_000.0  # time that is compared, before and after a change of a setting
+KEEP_MS = 65_000.0  # longer than a burst is watched
 _KEEP_BURSTS = 32
 
 
 class Story:
-    """What happened so far. One thread calls ``take``; ``burst`` and ``latest`` are thread-safe.
+    """What happened so far in a run. One thread calls ``take``; ``burst`` and ``latest`` are thread-safe.
 
     Args:
-        knobs: of the engine at the start.
+        run: keeps requests for ``KEEP_MS`` after their end, and takes each frame before the story does.
 
     Attributes:
         latest: the newest message, as in a frame; ``None`` before the first.
     """
 
-    def __init__(self, knobs: Mapping[str, Any]) -> None:
+    def __init__(self, run: Run) -> None:
         self.latest: dict[str, Any] | None = None
-        self._knobs = dict(knobs)
-        self._requests = SeenRequests()
+        self._run = run
         self._watched: OrderedDict[int, BurstWatch] = OrderedDict()
         self._facts: OrderedDict[int, BurstFacts] = OrderedDict()  # of the newest bursts
         self._newest = 0  # burst
@@ -79,14 +78,10 @@ class Story:
         Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, ``lines``, one or two captions
         as ``for_page`` returns them, the ``figures`` of each, and of a burst its ID and that of the ``compared`` one.
         """
-        self._requests.take_events(frame)
         said = self._take_bursts(frame)
-        self._requests.take_tokens(frame)
         said = said or self._take_steady(frame)
         with self._lock:
             said, self._next = self._next or said, None
-        for _, _, changes in frame["knobs"]:
-            self._knobs.update({name: new for name, (_, new) in changes.items()})
         self.latest = said or self.latest
         return said
 
@@ -96,7 +91,7 @@ class Story:
         for _, event, _, about in frame["requests"]:
             burst = about.get("burst") if event == "submitted" else None
             if burst is not None and burst > self._newest:
-                self._watched[burst] = BurstWatch(burst, self._requests, self._knobs_then(frame, burst))
+                self._watched[burst] = BurstWatch(burst, self._run)
                 self._newest = burst
         said = None
         for burst, watch in list(self._watched.items()):
@@ -116,7 +111,8 @@ class Story:
                     self._facts.popitem(last=False)
             if answered:
                 del self._watched[watch.burst]
-        other = None if facts is None else self._comparable(facts)
+        earlier = [one for burst, one in self._facts.items() if burst < watch.burst]
+        other = None if facts is None else last_comparable(facts, earlier)
         if answered and facts is not None and other is not None:
             self._pair = burst_pair(other, facts)
         said, known = (_lines(one, other) for one in (facts, before))
@@ -126,40 +122,24 @@ class Story:
         compared = {} if other is None else {"compared": other.burst}
         return _said("burst", t, said, burst=facts.burst, **compared)
 
-    def _comparable(self, facts: BurstFacts) -> BurstFacts | None:
-        return last_comparable(facts, [one for burst, one in self._facts.items() if burst < facts.burst])
-
-    def _knobs_then(self, frame: dict[str, Any], burst: int) -> dict[str, Any]:
-        """Returns the knobs when a burst arrived in this frame."""
-        arrived = min(seen.submitted for seen in self._requests.of_burst(burst).values())
-        knobs = dict(self._knobs)
-        for t, _, changes in frame["knobs"]:
-            if t <= arrived:
-                knobs.update({name: new for name, (_, new) in changes.items()})
-        return knobs
-
     # -- steady traffic
 
     def _take_steady(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         now = frame["t"]
         if self._steady is None:
-            submitted = (seen.submitted for seen in self._requests.by_id.values() if seen.kind in KINDS)
-            begun = min((t for t in submitted if t >= now - SILENCE_MS), default=None)
-            if begun is None:
+            arrived = self._run.arrived_since(now - SILENCE_MS, KINDS)
+            if not arrived:
                 return None
-            self._steady = SteadyWatch(begun, self._knobs)
+            self._steady = SteadyWatch(min(request.submitted or now for request in arrived), self._run)
             self._said_ms = now
         steady = self._steady
         if frame["knobs"]:
             changed = max(t for t, _, _ in frame["knobs"])
-            self._before = steady.facts(now, self._requests, COMPARED_MS) or self._before
-            knobs = dict(self._knobs)
-            for _, _, changes in frame["knobs"]:
-                knobs.update({name: new for name, (_, new) in changes.items()})
-            self._steady = steady = SteadyWatch(changed, knobs)
-        steady.take(frame, self._requests)
-        own = {i: seen for i, seen in self._requests.by_id.items() if seen.kind == "own"}
-        waits = any(seen.finished is None for seen in own.values())
+            self._before = steady.facts(now, COMPARED_MS) or self._before
+            self._steady = steady = SteadyWatch(changed, self._run)
+        steady.take(frame)
+        own = {request_id: request for request_id, request in self._run.requests.items() if request.kind == "own"}
+        waits = any(request.finished is None for request in own.values())
         # No frame need follow the one in which the last answer of a file ends.
         ended = not waits and any(event == "finished" and i in own for i, event, _, _ in frame["requests"])
         if steady.latest < now - SILENCE_MS and not (waits or ended):
@@ -167,11 +147,11 @@ class Story:
             return None
         if (now < self._said_ms + STEADY_MS and not ended) or now < self._said_burst_ms + BURST_MS:
             return None
-        facts = steady.facts(now, self._requests, ended=ended)
+        facts = steady.facts(now, ended=ended)
         if facts is None:
             return None
         self._said_ms = now
-        newest = steady.facts(now, self._requests, COMPARED_MS) if now >= steady.begun + COMPARED_MS else None
+        newest = steady.facts(now, COMPARED_MS) if now >= steady.begun + COMPARED_MS else None
         return _said("steady", now, [how_it_goes(facts), compared(newest, self._before)])
 
 

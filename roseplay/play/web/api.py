@@ -22,24 +22,15 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
-from roseplay.play.answer_settings import NAMES, read
+from roseplay.play import inputs
+from roseplay.play.answer_settings import NAMES, Settings, read
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
-from roseplay.play.inputs import (
-    AnswerNumber,
-    LaneNumber,
-    LaneNumbers,
-    Number,
-    RequestIds,
-    Switch,
-    TabId,
-    TabIdOrNone,
-    Whole,
-)
 from roseplay.play.page_host import PageHost
 from roseplay.play.session import DEFAULT_LANES, check_tab_id
-from roseplay.play.web.calls import Endpoints, endpoint, refusal, refusals_as_errors, warn
+from roseplay.play.web.calls import refusal, refusals_as_errors
+from roseplay.play.web.endpoints import Endpoint, Endpoints, add_events, endpoint
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.recording.schema import MAX_LANES
 from roseplay.settings import Setting, defaults_of, settings_of
@@ -50,28 +41,35 @@ LOOK_S = 0.5  # how often /chat sends the text so far and checks whether the cli
 ALL: Any = 0  # lanes
 
 
-def endpoints(host: PageHost) -> dict[Callable[..., Any], str]:
-    """Returns the endpoints that are also events of the page's controls, which are all but ``/chat``, with descriptions."""
+def endpoints(host: PageHost) -> list[Endpoint]:
+    """Returns the endpoints that the page calls too, which are all but ``/chat``."""
     prompts, chats, engine, demos = Prompts(host), Chats(host), Steering(host), Demos(host)
-    of_page: list[Callable[..., Any]] = [prompts.submit, chats.new_chat, chats.regenerate]
-    of_page += [engine.burst, engine.steady, engine.set_knobs, engine.stop]
-    of_page += [demos.start_demo, demos.next_caption, demos.end_demo]
-    return {endpoint: _about(endpoint) for endpoint in of_page}
+    return [
+        prompts.submit,
+        chats.new_chat,
+        chats.regenerate,
+        engine.burst,
+        engine.steady,
+        engine.set_knobs,
+        engine.stop,
+        demos.start_demo,
+        demos.next_caption,
+        demos.end_demo,
+    ]
 
 
-def add_chat(host: PageHost) -> None:
-    """Add ``/chat`` to the page that is being built."""
+def add_endpoints(host: PageHost) -> None:
+    """Add the endpoints to the page that is being built."""
+    add_events({endpoint: _about(endpoint) for endpoint in endpoints(host)})
     chat = Prompts(host).chat
-    gr.api(chat, api_name="chat", api_description=_about(chat), concurrency_limit=None)
+    gr.api(chat, api_description=_about(chat), concurrency_limit=None)
 
 
 def _about(endpoint: Callable[..., Any]) -> str:
     """Returns the description of an endpoint and of the settings among its arguments."""
     settings: dict[str, str] = {"set_knobs": _in_words(settings_of(Knobs), defaults_of(Knobs))}
-    settings["submit"] = settings["chat"] = _in_words(
-        settings_of(SamplingParams),
-        {name: value for name, value in defaults_of(SamplingParams).items() if name in NAMES},
-    )
+    defaults = {name: value for name, value in defaults_of(SamplingParams).items() if name in NAMES}
+    settings["submit"] = settings["chat"] = _in_words(settings_of(SamplingParams), defaults)
     return f"{inspect.getdoc(endpoint)}\n\n{settings.get(endpoint.__name__, '')}".rstrip()
 
 
@@ -89,24 +87,19 @@ class Prompts(Endpoints):
     """Prompts."""
 
     @endpoint
+    @inputs.with_settings
     async def submit(
         self,
         prompt: str = DEFAULT_PROMPT,
-        lane: LaneNumbers = ALL,
-        max_new_tokens: Whole | None = None,
-        temperature: Number | None = None,
-        seed: Whole | None = None,
-        tab: TabIdOrNone = "",
-        ignore_eos: Switch = False,
+        lane: inputs.LaneNumbers = ALL,
+        max_new_tokens: inputs.Whole | None = None,
+        temperature: inputs.Number | None = None,
+        seed: inputs.Whole | None = None,
+        tab: inputs.TabIdOrNone = "",
+        ignore_eos: inputs.Switch = False,
         system: str | None = None,
-        top_p: Number | None = None,
-        top_k: Whole | None = None,
-        min_p: Number | None = None,
-        repetition_penalty: Number | None = None,
-        stop: list[str] | str | None = None,
-        edit: Switch = False,
-        priority: Whole | None = None,
-        tenant: str | None = None,
+        edit: inputs.Switch = False,
+        **settings: Any,
     ) -> dict:
         """Submit a prompt and return the ids of its requests at once.
 
@@ -115,13 +108,16 @@ class Prompts(Endpoints):
         it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
         ``max_new_tokens`` tokens.
         """
-        given = _given(locals())
+        given = _given(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, **settings)
         if not tab:
             params = dataclasses.replace(_params(given), ignore_eos=ignore_eos)
             return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
-        send = partial(self._to_lanes, prompt, _numbers(lane), tab, given, ignore_eos=ignore_eos, edit=edit)
+        lanes = {number: self.playground.chats.settings(tab, number).changed(given) for number in _numbers(lane)}
+        await self.submissions.check_grammars(self.playground.engine, *lanes.values())
+        send = partial(self._to_lanes, prompt, lanes, tab, ignore_eos=ignore_eos, edit=edit)
         return {"ids": await self.submissions.run(send)}
 
+    @inputs.with_settings
     async def chat(
         self,
         prompt: str = DEFAULT_PROMPT,
@@ -130,22 +126,19 @@ class Prompts(Endpoints):
         seed: int | None = None,
         messages: list[dict] | None = None,
         system: str | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float | None = None,
-        stop: list[str] | None = None,
-        priority: int | None = None,
-        tenant: str | None = None,
         request: gr.Request = None,  # type: ignore[assignment]
+        *values: Any,
+        **settings: Any,
     ) -> AsyncIterator[str]:
         """Submit a prompt, or a whole conversation as ``messages`` of role and content; returns the answer's text.
 
         A job that is iterated over yields the text so far twice a second. A client that disconnects aborts its request.
         """
         with refusals_as_errors():
-            given = _given(locals())
-            stream = (await self._ask(prompt, _params(given), system=system, messages=messages)).stream
+            named = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+            others = [name for name in NAMES if name not in ("system", *named)]  # Gradio gives them by position
+            params = _params(_given(**named, **dict(zip(others, values, strict=False)), **settings))
+            stream = (await self._ask(prompt, params, system=system, messages=messages)).stream
         try:
             async for text in _texts(stream, request):
                 yield text
@@ -158,16 +151,16 @@ class Prompts(Endpoints):
     async def _ask(
         self, prompt: Any, params: SamplingParams, *, system: Any, messages: Sequence[Message] | None = None
     ) -> TrackedRequest:
+        await self.submissions.check_grammars(self.playground.engine, params)
         send = partial(self.playground.chats.ask, prompt, params, system=system, messages=messages)
         return await self.submissions.ask(send, lambda tracked: tracked.stream.cancel())
 
     def _to_lanes(
-        self, prompt: Any, lanes: list[int], tab_id: str, given: Mapping[str, Any], *, ignore_eos: bool, edit: bool
+        self, prompt: Any, lanes: Mapping[int, Settings], tab_id: str, *, ignore_eos: bool, edit: bool
     ) -> list[int]:
-        """Continue the chats of a tab's lanes, with their own settings unless given; returns the requests' IDs."""
+        """Continue the chats of a tab's lanes, with these settings; returns the requests' IDs."""
         ids: list[int] = []
-        for lane in lanes:
-            settings = self.playground.chats.settings(tab_id, lane).changed(given)
+        for lane, settings in lanes.items():
             params = dataclasses.replace(settings.params(), ignore_eos=ignore_eos)
             ids += self.playground.chats.send(
                 prompt, lanes=[lane], tab_id=tab_id, params=params, system=settings.system, edit=edit
@@ -179,15 +172,18 @@ class Chats(Endpoints):
     """The chats of a tab."""
 
     @endpoint
-    async def new_chat(self, lane: LaneNumbers = ALL, tab: TabIdOrNone = "") -> int:
+    async def new_chat(self, lane: inputs.LaneNumbers = ALL, tab: inputs.TabIdOrNone = "") -> int:
         """Stop and clear the chat in a tab's lane, 0 for all of its lanes; returns how many had one."""
         clear = partial(self.playground.chats.new_chat, lanes=_numbers(lane, MAX_LANES), tab_id=tab)
         return await self.submissions.run(clear)  # may wait for a submit to the same lane
 
     @endpoint
-    async def regenerate(self, lane: LaneNumbers = ALL, tab: TabIdOrNone = "") -> dict:
+    async def regenerate(self, lane: inputs.LaneNumbers = ALL, tab: inputs.TabIdOrNone = "") -> dict:
         """Ask the last question of a tab's lane again with another seed, 0 for all of its lanes; returns the ids."""
-        again = partial(self.playground.chats.regenerate, lanes=_numbers(lane, MAX_LANES), tab_id=tab)
+        lanes = _numbers(lane, MAX_LANES)
+        settings = [self.playground.chats.settings(tab, number) for number in lanes]
+        await self.submissions.check_grammars(self.playground.engine, *settings)
+        again = partial(self.playground.chats.regenerate, lanes=lanes, tab_id=tab)
         return {"ids": await self.submissions.run(again)}
 
 
@@ -197,13 +193,13 @@ class Steering(Endpoints):
     @endpoint
     async def burst(
         self,
-        size: Whole = DEFAULT_BURST,
+        size: inputs.Whole = DEFAULT_BURST,
         kind: str = "shared head",
-        max_new_tokens: Whole = DEFAULT_ANSWER,
-        seed: Whole | None = None,
-        tab: TabIdOrNone = "",
+        max_new_tokens: inputs.Whole = DEFAULT_ANSWER,
+        seed: inputs.Whole | None = None,
+        tab: inputs.TabIdOrNone = "",
         tenant: str | None = None,
-        priority: Whole = 0,
+        priority: inputs.Whole = 0,
     ) -> dict:
         """Submit many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
 
@@ -221,21 +217,19 @@ class Steering(Endpoints):
             priority=priority,
         )
         made = await self.submissions.run(send)
-        if made.size < size:
-            warn(f"The engine accepted {made.size} of {size} requests: too many are waiting already.")
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     @endpoint
     async def steady(
         self,
-        rate: Number = DEFAULT_RATE,
+        rate: inputs.Number = DEFAULT_RATE,
         kind: str = "shared head",
-        max_new_tokens: Whole = DEFAULT_ANSWER,
+        max_new_tokens: inputs.Whole = DEFAULT_ANSWER,
         spacing: Spacing = "poisson",
-        seed: Whole | None = None,
-        tab: TabIdOrNone = "",
+        seed: inputs.Whole | None = None,
+        tab: inputs.TabIdOrNone = "",
         tenant: str | None = None,
-        priority: Whole = 0,
+        priority: inputs.Whole = 0,
     ) -> dict | None:
         """Send requests at a rate a second until that is stopped, whether or not earlier ones are answered.
 
@@ -266,7 +260,9 @@ class Steering(Endpoints):
         return self.playground.set_knobs({name: _typed(name, value) for name, value in asked.items()})
 
     @endpoint
-    def stop(self, ids: RequestIds | None = None, tab: TabIdOrNone = "", lane: LaneNumber = 0) -> int:
+    def stop(
+        self, ids: inputs.RequestIds | None = None, tab: inputs.TabIdOrNone = "", lane: inputs.LaneNumber = 0
+    ) -> int:
         """Stop requests: those with these ids, those of a tab or of one of its lanes, or else all; returns how many."""
         return self.playground.stop(tab_id=check_tab_id(tab) if lane else tab, lane=lane or None, ids=ids)
 
@@ -275,17 +271,17 @@ class Demos(Endpoints):
     """The guided demos of a tab."""
 
     @endpoint
-    def start_demo(self, name: str = next(iter(DEMOS)), tab: TabId = "") -> str:
+    def start_demo(self, name: str = next(iter(DEMOS)), tab: inputs.TabId = "") -> str:
         """Play a demo in a tab; returns its title. Whatever is sent from that tab, and any change of a knob, ends it."""
         return self.playground.start_demo(name, tab).title
 
     @endpoint
-    def next_caption(self, tab: TabId = "", guess: AnswerNumber = 0) -> bool:
+    def next_caption(self, tab: inputs.TabId = "", guess: inputs.AnswerNumber = 0) -> bool:
         """Go on to the next caption of a tab's demo, with an answer to its question; returns whether there is one."""
         return self.playground.demos.next(tab, guess)
 
     @endpoint
-    def end_demo(self, tab: TabId = "") -> bool:
+    def end_demo(self, tab: inputs.TabId = "") -> bool:
         """End a tab's demo; returns whether there was one."""
         return self.playground.demos.stop(tab)
 
@@ -303,9 +299,9 @@ def _numbers(lanes: list[int], all_of_them: int = DEFAULT_LANES) -> list[int]:
     return list(range(1, all_of_them + 1)) if lanes == [0] else lanes
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of an endpoint's arguments that are settings and were given."""
-    return read({name: arguments[name] for name in NAMES if arguments[name] is not None})
+def _given(**settings: Any) -> dict[str, Any]:
+    """Returns the settings that were given."""
+    return read({name: value for name, value in settings.items() if value is not None})
 
 
 def _params(given: dict[str, Any]) -> SamplingParams:

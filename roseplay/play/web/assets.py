@@ -10,12 +10,13 @@ import hashlib
 import mimetypes
 import re
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
 import roseplay
 from roseplay.formats.report_page import TOKENS
+from roseplay.play.tab import added_tabs
 from roseplay.play.web.scripts import PAGE, joined
 
 STATIC = Path(__file__).parents[1] / "static"
@@ -39,8 +40,6 @@ STYLES = (
     "requests.css",
     "models.css",
     "simulation.css",
-    "lab.css",
-    "points.css",
     "replay.css",
     "components/tone.css",
     "connection.css",
@@ -58,8 +57,14 @@ router = APIRouter(prefix="/ui")
 
 @cache
 def files() -> dict[str, Path]:
-    """Returns every static file by its address below the version."""
-    return {path.relative_to(STATIC).as_posix(): path for path in sorted(STATIC.rglob("*")) if path.is_file()}
+    """Returns every static file, those of tabs in a folder of their name, by its address below the version."""
+    folders = {"": STATIC, **{tab.name: tab.static for tab in added_tabs()}}
+    return {
+        PurePosixPath(name, path.relative_to(folder)).as_posix(): path
+        for name, folder in folders.items()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @cache
@@ -128,12 +133,14 @@ def head() -> str:
 @cache
 def styles() -> str:
     """Returns the page's styles as one text, without comments and indentation."""
-    text = "".join(path.read_text(encoding="utf-8") for path in (TOKENS, *(STATIC / name for name in STYLES)))
+    of_tabs = (tab.static / name for tab in added_tabs() for name in tab.styles)
+    paths = (TOKENS, *(STATIC / name for name in STYLES), *of_tabs)
+    text = "".join(path.read_text(encoding="utf-8") for path in paths)
     return re.sub(r"/\*.*?\*/|\s+", " ", text, flags=re.DOTALL)
 
 
 def preload(script: str) -> str:
-    """Returns a link that makes the browser fetch one of the page's two scripts at once."""
+    """Returns a link that makes the browser fetch one of the page's scripts at once."""
     return f'<link rel="modulepreload" fetchpriority="low" href="{address(script)}">'
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roseplay.core.info import EngineInfo
-from roseplay.engine.simulated import origins_of
+from roseplay.engine.hardware import hardware
 from roseplay.formats.json_text import strict_json
 from roseplay.formats.report_page import heading, report_page, table
 from roseplay.play.page_host import PageHost
@@ -52,7 +52,7 @@ def engine_router(host: PageHost) -> APIRouter:
             raise HTTPException(404, "no simulated engine is running here")
         engine = host.engine
         with http_refusals(409):  # its calibration file is gone
-            return origins_of(engine.model, engine.config, engine.info.num_blocks)
+            return hardware().origins(engine.model, engine.config, engine.info.num_blocks)
 
     @router.get("/doctor")
     def doctor() -> Response:

@@ -7,11 +7,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roseplay.play.engine_host import EngineHost
+from roseplay.play.tab import added_tabs
 from roseplay.serve.errors import refusal
 from roseplay.serve.keys import without_key
 
 _FRESH = {"Cache-Control": "no-store"}
-_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/lab", "/ui/export", "/ui/recording", "/v1/", "/metrics")
+_NEEDS_ENGINE = ("/ui/block/", "/ui/prompt/", "/ui/export", "/ui/recording", "/v1/", "/metrics")
 _NEEDS_NONE = ("/ui/models",)  # with any method
 _RETRY_AFTER_S = 2
 
@@ -31,9 +32,9 @@ def start_reply(scope: Scope, host: EngineHost) -> Response | None:
         if not without_key(scope):
             said |= {"detail": status.sentence, "model": status.model}
         return JSONResponse(said, 503, _FRESH)
-    if not path.startswith(_NEEDS_NONE) and (not reading or path.startswith(_NEEDS_ENGINE)):
-        headers = {**_FRESH, "Retry-After": str(_RETRY_AFTER_S)}
-        return refusal(path, 503, status.sentence, "starting", headers)
+    needs_engine = (*_NEEDS_ENGINE, *(f"/ui/{tab.name}" for tab in added_tabs()))
+    if not path.startswith(_NEEDS_NONE) and (not reading or path.startswith(needs_engine)):
+        return refusal(path, 503, status.sentence, "starting", {**_FRESH, "Retry-After": str(_RETRY_AFTER_S)})
     if path == "/" and "text/html" in Headers(scope=scope).get("accept", ""):
         host.asked()
     return None

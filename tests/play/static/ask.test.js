@@ -35,5 +35,5 @@ test("a refusal has the server's reason and status, and a missing or broken answ
     assert.deepEqual(await refused(), ["The server does not answer.", 0]);
   }
   assert.match((await refused({ body: new File([], "name") }))[0], /file can no longer be read/);
-  assert.equal(sentence("is it?"), "Is it?");
+  assert.deepEqual(["is it?", "max_batch_size is 0"].map(sentence), ["Is it?", "max_batch_size is 0."]);
 });

@@ -38,7 +38,7 @@ test("numbers in words", () => {
   assert.deepEqual([1, 2].map((n) => many(n, "step")), ["1 step", "2 steps"]);
 });
 
-/* A script writes the lab's table, and the server writes the sentences beside it. */
+/* A script writes tables, and the server writes the sentences beside them. */
 test("numbers read as in the sentences of the server", () => {
   const { values, pairs, figures, ratios, ranges, amounts } = written;
   assert.ok(values.length > 400);

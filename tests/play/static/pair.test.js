@@ -2,6 +2,8 @@ import { given } from "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
 import { randomNumbers } from "./traffic.js";
+import { copy } from "../../../roseplay/play/static/shared/copy.js";
+import { copyPair } from "../../../roseplay/play/static/shared/pair/copy.js";
 import { linkTo, pairIn } from "../../../roseplay/play/static/shared/pair/link.js";
 import { describePair, drawPair } from "../../../roseplay/play/static/shared/pair/picture.js";
 
@@ -29,6 +31,7 @@ function pairOf(gaps = [[-40, 40], [434, 434], [470, 36]], others = [[-40, 40], 
 }
 
 const fragment = (link) => new URL(link).hash;
+const DAMAGED = /^This link holds no complete picture .*\.$/;
 
 test("a link holds a pair, and the longest one can still be sent", async () => {
   const draw = randomNumbers(7),
@@ -41,7 +44,7 @@ test("a link holds a pair, and the longest one can still be sent", async () => {
 });
 
 test("an address without a pair names none", async () => {
-  for (const other of ["", "#", "#lab=abc", "#pairs=1"]) assert.equal(await pairIn(other), null);
+  for (const other of ["", "#", "#tab=abc", "#pairs=1"]) assert.equal(await pairIn(other), null);
 });
 
 test("a damaged link is one clear line", async () => {
@@ -51,10 +54,60 @@ test("a damaged link is one clear line", async () => {
   bad.push(await packed({ ...pairOf(), sides: [] }), await packed({ ...pairOf(), figures: [{ title: 1 }] }));
   bad.push(await packed(pairOf(Array.from({ length: 3000 }, (_, i) => [i, 1]))));
   for (const one of bad) {
-    await assert.rejects(pairIn(one), { message: /^This link holds no complete picture .*\.$/ }, one.slice(0, 60));
+    await assert.rejects(pairIn(one), { message: DAMAGED }, one.slice(0, 60));
   }
   assert.ok(given.recordingShape.frame.fields.pair, "the server declares what is checked");
 });
+
+/** A text with one to three pieces cut, put in or replaced; some begin a word of JSON. */
+function mutated(text, draw) {
+  const at = () => Math.floor(draw() * (text.length + 1)),
+    pieces = ["", "A", "z", "9", "-", "null", "[]", "{}", "1e308", '"'];
+  for (let left = 1 + draw() * 3; left >= 1; left--) {
+    const from = at(), cut = draw() < 0.5 ? Math.floor(draw() ** 4 * text.length) : 1;
+    text = text.slice(0, from) + pieces[Math.floor(draw() * pieces.length)] + text.slice(from + cut);
+  }
+  return text;
+}
+
+test("a link that was cut or changed at random shows what was linked, or is one clear line", async () => {
+  const draw = randomNumbers(11), pair = pairOf(), good = fragment(await linkTo(pair)), head = "#pair=";
+  let refused = 0;
+  for (let i = 0; i < 1000; i++) {
+    const bad = head + mutated(good.slice(head.length), draw);
+    try {
+      assert.deepEqual(await pairIn(bad), pair, bad);
+    } catch (error) {
+      assert.match(error.message, DAMAGED, bad);
+      refused++;
+    }
+  }
+  assert.ok(refused > 900, `${refused} were refused`);
+});
+
+test("whatever a link's author put into it is drawn, or is one clear line", async () => {
+  const draw = randomNumbers(12), text = JSON.stringify(pairOf());
+  let shown = 0;
+  for (let i = 0; i < 3000; i++) {
+    const hostile = parsed(mutated(text, draw));
+    if (hostile === undefined) continue;
+    const pair = await pairIn(fragment(await linkTo(hostile))).catch(({ message }) => assert.match(message, DAMAGED));
+    if (!pair) continue;
+    assert.deepEqual(pair, hostile);
+    assert.equal(typeof describePair(pair), "string");
+    drawn(pair);
+    shown++;
+  }
+  assert.ok(shown > 100, `${shown} were drawn`);
+});
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
 
 /** What was drawn: words with their places, rings and dots. */
 function drawn(pair, width = 556, height = 416) {
@@ -111,4 +164,93 @@ test("a picture is described in words", () => {
     describePair(pairOf()),
     "With budget 64, the longest pause was 61 ms. 20 prompts: longest pause 434 → 61 ms, first tokens (the price) 427 → 903 ms.",
   );
+});
+
+// ---- copying ----------------------------------------------------------------------------------------------
+const drawing = new Proxy({}, { get: () => (text) => ({ width: 6 * `${text}`.length }), set: () => true });
+
+/**
+ * Do something in a click in a browser, and return what it has then copied, saved and shown.
+ * @param {any} browser `types` that its clipboard takes, none without https; `lasts`: whether it takes them after the
+ *   click as well, as Safari does not; `old`: whether it knows the old way; `draws`: whether it makes pictures
+ * @param {() => Promise<any>} act
+ */
+async function clicked({ types = ["image/png", "text/plain"], lasts = false, old = false, draws = true }, act) {
+  const seen = { copied: /** @type {any} */ ({}), saved: "", address: "", result: null };
+  let within = true, typed = "";
+  const allowed = (contents) => (within || lasts) && Object.keys(contents).every((type) => types.includes(type));
+  async function write([{ contents }]) {
+    if (!allowed(contents)) throw new Error("not allowed");
+    const made = await Promise.all(
+      Object.entries(contents).map(async ([type, made]) => [type, await (await made).text()]),
+    );
+    seen.copied = Object.fromEntries(made);
+  }
+  const element = () => ({
+    ...{ append() {}, select() {}, remove() {}, focus() {}, textContent: "", download: "" },
+    setAttribute: (name, value) => (typed = name === "value" ? value : typed),
+    click() {
+      seen.saved = this.download;
+    },
+    getContext: () => drawing,
+    toBlob: (done) => done(draws ? new Blob(["picture"]) : null),
+  });
+  const clipboard = { write, writeText: (text) => write([{ contents: { "text/plain": new Blob([text]) } }]) };
+  const execCommand = () => old && Boolean(seen.copied = { "text/plain": typed });
+  const before = { navigator: globalThis.navigator, setTimeout: globalThis.setTimeout };
+  Object.assign(document, { createElement: element, execCommand, body: { ...document.body, append() {} } });
+  Object.assign(globalThis, {
+    ClipboardItem: class {
+      constructor(contents) {
+        Object.assign(this, { contents });
+      }
+    },
+    history: { replaceState: (_, __, address) => (seen.address = address) },
+    setTimeout: () => 0,
+  });
+  Object.defineProperty(globalThis, "navigator", {
+    value: { clipboard: types.length ? clipboard : undefined },
+    configurable: true,
+  });
+  try {
+    const doing = act();
+    within = false;
+    seen.result = await doing;
+  } finally {
+    Object.defineProperty(globalThis, "navigator", { value: before.navigator, configurable: true });
+    globalThis.setTimeout = before.setTimeout;
+  }
+  return seen;
+}
+
+test("a picture and its link are copied within the click, or it is said what was done instead", async () => {
+  const pair = pairOf(), link = await linkTo(pair), linkOnly = { "text/plain": link };
+  const both = { "image/png": "picture", ...linkOnly }, saved = "roseplay-before-and-after.png";
+  for (
+    const [browser, words, copied, file, address] of /** @type {any[]} */ ([
+      [{}, "Picture and link copied", both, "", ""],
+      [{ lasts: true }, "Picture and link copied", both, "", ""],
+      [{ types: ["text/plain"], lasts: true }, "Picture saved, link copied", linkOnly, saved, ""],
+      [{ types: ["text/plain"] }, "Picture saved, link in the address bar", {}, saved, link],
+      [{ types: [], old: true }, "Picture saved, link copied", linkOnly, saved, ""],
+      [{ types: [] }, "Picture saved, link in the address bar", {}, saved, link],
+      [{ draws: false, lasts: true }, "No picture, link copied", linkOnly, "", ""],
+    ])
+  ) {
+    const button = /** @type {any} */ ({ textContent: "" });
+    const seen = await clicked(browser, () => copyPair(button, pair));
+    assert.equal(button.textContent, words);
+    assert.deepEqual([seen.copied, seen.saved, seen.address], [copied, file, address], words);
+  }
+});
+
+test("a text that is still being made is copied within the click as well", async () => {
+  for (const text of ["now", Promise.resolve("later")]) {
+    const expected = { "text/plain": await text };
+    for (const browser of [{}, { types: [], old: true }]) {
+      const { copied, result } = await clicked(browser, () => copy(text));
+      assert.deepEqual([copied, result], [expected, true]);
+    }
+    assert.equal((await clicked({ types: [] }, () => copy(text))).result, false);
+  }
 });

@@ -63,6 +63,6 @@ test("a window shows what was measured in it, not what was set before any work o
 
 test("the token of a step is none of a later one", () => {
   run({ steps: [step(1, 110, 120), step(2, 120, 190)], tokens: [[7, 120, null, 1], [8, 190, 70, 2], [7, 190, 70, 2]] });
-  assert.deepEqual(tokenOf(7, 2), { t: 190, itl: 70 });
+  assert.deepEqual(tokenOf(7, 2), { t: 190, itl: 70, usual: NaN, cause: null });
   assert.equal(tokenOf(8, 1), undefined);
 });

@@ -8,7 +8,7 @@ import { startAnew, step, submitted, take } from "./traffic.js";
 
 const texts = (rid) => Object.fromEntries(COLUMNS.map(({ name, show }) => [name, show(store.requests.get(rid))]));
 const ended = (rid, more = {}) => [rid, "finished", 500, { reason: "length", ...more }];
-const first = (rid) => [rid, "first", 120, { ttft_ms: 120 - rid }];
+const first = (rid) => [rid, "first", 120, { ttft_ms: 120 - rid, ttft_parts: [0, 50, 0.1, 69.9] }];
 /** Tokens of a request, with a gap of these ms before each but the first. */
 const tokens = (rid, ...gaps) =>
   gaps.map((gap, i) => [rid, 120 + gaps.slice(0, i + 1).reduce((a, b) => a + b), i ? gap : null, i]);
@@ -49,9 +49,10 @@ test("filters", () => {
 
 test("the texts of a row", () => {
   traffic();
-  const { source, state, prompt, answer, queue, tpot, worst, finish } = texts(1);
-  const row = ["lane 1", "done", "8", "3", "–", "10.0", "10", "length"];
-  assert.deepEqual([source, state, prompt, answer, queue, tpot, worst, finish], row);
+  assert.deepEqual(texts(1), {
+    ...{ id: "1", source: "lane 1", state: "done", prompt: "8", cached: "·", answer: "3", queue: "–", ttft: "119" },
+    ...{ parts: "50 for blocks · 70 computing", tpot: "10.0", worst: "10", preempt: "·", finish: "length" },
+  });
   assert.deepEqual([texts(6).state, texts(6).tpot, texts(6).worst, texts(6).finish], ["decode", "–", "–", ""]);
   assert.deepEqual([texts(7).source, texts(7).state, texts(7).ttft], ["steady", "queued", "–"]);
   assert.deepEqual([texts(3).state, texts(3).source], ["stopped", "burst 1"]);

@@ -57,7 +57,7 @@ test("rows are read by the names of their columns", () => {
     },
   });
   take([{ steps: [[[[1, 9]], "red", 20, 10, 4, 3]], tokens: [[null, 4, 9, 20]] }]);
-  const read = ["step_id", "t0", "t1", "running", "blocks_free", "graph", "preempted"];
+  const read = ["step_id", "t0", "t1", "running", "blocks_free", "replayed", "preempted"];
   assert.deepEqual(read.map((name) => steps[name][0]), [4, 10, 20, 3, 0, null, null]);
   assert.deepEqual(store.entriesOf(0), [{ rid: 9, prompt_tokens: 0, decode_tokens: 1 }]);
   assert.deepEqual([tokens.request_id[0], tokens.t[0], tokens.step_id[0]], [9, 20, 4]);

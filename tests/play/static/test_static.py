@@ -7,10 +7,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from roseplay.play.web.assets import STATIC
+from roseplay.play.tab import added_tabs
+from roseplay.play.web import assets
 
-SCRIPTS = sorted(STATIC.rglob("*.js"))
-TEXTS = {path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8") for path in SCRIPTS}
+# With those of tabs that extensions add.
+TEXTS = {name: path.read_text(encoding="utf-8") for name, path in assets.files().items() if name.endswith(".js")}
 WRITES_MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML|srcdoc"
     r"|\beval\s*\(|new\s+Function\b|set(?:Timeout|Interval)\s*\(\s*[\"'`]|setAttribute\(\s*[\"'`]on|javascript:"
@@ -28,7 +29,8 @@ def imports(name: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for names, where in IMPORT.findall(TEXTS[name]):
         parts: list[str] = []
-        for part in (folder / where).parts:
+        place = PurePosixPath(where.removeprefix("page/")) if where.startswith("page/") else folder / where
+        for part in place.parts:
             parts = parts[:-1] if part == ".." else [*parts, part]
         found.setdefault("/".join(parts), []).extend(
             one.partition(" as ")[0].strip() for one in names.split(",") if one.strip()
@@ -36,9 +38,9 @@ def imports(name: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(STATIC).as_posix())
-def test_no_script_writes_markup(path: Path) -> None:
-    found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if WRITES_MARKUP.search(line)]
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_script_writes_markup(name: str) -> None:
+    found = [line.strip() for line in TEXTS[name].splitlines() if WRITES_MARKUP.search(line)]
     assert found == []
 
 
@@ -50,10 +52,10 @@ def test_the_pattern_finds_what_it_is_for() -> None:
         "eval(x)",
     ):
         assert WRITES_MARKUP.search(line), line
-    assert len(SCRIPTS) > 40
+    assert len(TEXTS) > 40
 
 
-def test_live_and_lab_share_one_chart_layer() -> None:
+def test_all_views_share_one_chart_layer() -> None:
     """Scales and axes are made in ``shared/chart`` alone, and one module calls Plotly."""
     calls_plotly = re.compile(r"\bPlotly\.(?!js\b)\w+\(")
     assert [name for name, text in TEXTS.items() if calls_plotly.search(text)] == ["shared/chart/plotly.js"]
@@ -62,21 +64,16 @@ def test_live_and_lab_share_one_chart_layer() -> None:
     again = re.compile(rf"^(?:export )?(?:function|const|class) (?:{'|'.join(theirs)})\b", re.M)
     assert {name for name, text in TEXTS.items() if again.search(text)} == set(layer)
     users = {name.split("/")[0] for name in TEXTS for module in imports(name) if module.startswith("shared/chart/")}
-    assert {"live", "lab"} <= users
+    assert "live" in users
 
 
-def test_every_import_is_exported_and_every_export_is_used() -> None:
-    exports = {name: set(EXPORT.findall(text)) for name, text in TEXTS.items()}
-    used: dict[str, set[str]] = {name: set() for name in TEXTS}
+EXPORTS = {name: set(EXPORT.findall(text)) for name, text in TEXTS.items()}
+
+
+def test_every_import_is_exported() -> None:
     for name in TEXTS:
         for module, names in imports(name).items():
-            assert set(names) <= exports[module], (name, module)
-            used[module] |= set(names)
-    unused = {(name, one) for name in TEXTS for one in exports[name] - used[name]}
-    others = [*(OURS / "roseplay").rglob("*.py"), *(OURS / "tests").rglob("*.py"), *(OURS / "tests").rglob("*.js")]
-    elsewhere = "".join(path.read_text(encoding="utf-8") for path in others)
-    mentioned = set(re.findall(rf"\b(?:{'|'.join(one for _, one in unused)})\b", elsewhere))
-    assert {(name, one) for name, one in unused if one not in mentioned} == set()
+            assert set(names) <= EXPORTS[module], (name, module)
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -94,13 +91,12 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_folders_depend_on_what_is_below_them() -> None:
-    """Shared modules do not import any view, and the Lab and the tab Traces can be removed."""
-    above = {"shared": {"live", "lanes", "lab", "replay", "traces"}, "lanes": {"live", "lab", "replay", "traces"}}
-    above |= {
-        "live": {"lab", "replay", "traces"},
-        "replay": {"live", "lanes", "lab", "traces"},
-        "lab": {"live", "lanes", "replay", "traces"},
-    }
+    """Shared modules do not import any view, and tabs can be removed."""
+    added = {tab.name for tab in added_tabs()}
+    above = {"shared": {"live", "lanes", "replay", "traces"}, "lanes": {"live", "replay", "traces"}}
+    above |= {"live": {"replay", "traces"}, "replay": {"live", "lanes", "traces"}}
+    above = {folder: views | added for folder, views in above.items()}
+    above |= {folder: {"live", "lanes", "replay", "traces"} for folder in added}
     wrong = [
         (name, module)
         for name in TEXTS
@@ -111,7 +107,7 @@ def test_folders_depend_on_what_is_below_them() -> None:
 
 
 def test_axes_are_made_by_the_shared_charts() -> None:
-    """The grid, Plotly's axes, and where a value lies: views of Live and Lab leave all of that to ``shared/chart``."""
+    """The grid, Plotly's axes, and where a value lies: views leave all of that to ``shared/chart``."""
     makes_axes = re.compile(r"\bT\.grid\b|\bPlotly\.|/ area\.(?:width|height)|\) \* area\.(?:width|height)")
     found = {name for name, text in TEXTS.items() if makes_axes.search(text)}
     assert found == {"shared/chart/axes.js", "shared/chart/plotly.js"}
@@ -124,7 +120,7 @@ def test_the_page_has_one_global() -> None:
 
 def test_no_style_of_the_whole_page_depends_on_what_is_in_it() -> None:
     """With ``body:has(…)``, browsers style the page anew whenever anything in it changes; scripts set a class instead."""
-    sheets = (path.read_text() for path in STATIC.rglob("*.css"))
+    sheets = (path.read_text() for name, path in assets.files().items() if name.endswith(".css"))
     assert [found for text in sheets for found in re.findall(r"body\S*:has\(.*", text)] == []
 
 

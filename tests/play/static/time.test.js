@@ -20,3 +20,13 @@ test("a stall is no idle time", () => {
   assert.deepEqual(time.cuts, []);
   assert.ok(!time.idle());
 });
+
+test("without steps, tokens and ends are work", () => {
+  startAnew({ now });
+  const answer = [[1, 5000, null, 1], [1, 9000, 4000, 2]];
+  take([{ requests: [submitted(1, 0)], tokens: answer }, { requests: [[1, "finished", 12_000, {}]] }], { now });
+  assert.deepEqual(time.cuts, []);
+  assert.deepEqual([5000, 9000, 12_000, 40_000].map(time.x), [5000, 9000, 12_000, 12_700]);
+  take([{ requests: [submitted(2, 50_000)] }], { now });
+  assert.deepEqual(time.cuts, [{ from: 12_700, to: 49_700, before: 0 }]);
+});

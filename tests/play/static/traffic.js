@@ -2,7 +2,7 @@
 import { given } from "./page.js";
 import { apply } from "../../../roseplay/play/static/shared/reduce.js";
 
-const EMPTY = { entries: [], preempted: [], copied: [], graph: null, limit: null };
+const EMPTY = { entries: [], preempted: [], copied: [], replayed: null, limit: null };
 const INFO = { num_blocks: 9, block_size: 16, max_model_len: 64, model: "m" };
 
 /** The row of a step with these values. */

@@ -1,28 +1,15 @@
-"""The engines that faults are injected into, and a table of the outcomes at the end of the run."""
+"""The engines that faults are injected into."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from roseplay import Engine
 from tests.suites.faults import scene
-
-
-@pytest.fixture
-def outcome(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Record what the clients saw. The fault counts as survived if the test passes."""
-    noted = request.node.user_properties  # part of the test's report, which pytest-xdist workers send
-    not_injected = ("fault", [request.node.name, "was not injected"])
-    noted.append(not_injected)
-
-    def note(name: str, seen: str) -> None:
-        noted[:] = [one for one in noted if one is not not_injected] + [("fault", [name, seen])]
-
-    return note
 
 
 @pytest.hookimpl(wrapper=True)
@@ -31,22 +18,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call":
         item.passed = report.passed  # type: ignore[attr-defined]
     return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
-    outcomes = [
-        (*value, report.passed) for report in reports for name, value in report.user_properties if name == "fault"
-    ]
-    if not outcomes:
-        return
-    terminalreporter.section("fault injection")
-    if config.get_verbosity() > 0:
-        width = max(len(name) for name, _, _ in outcomes)
-        for name, seen, survived in outcomes:
-            terminalreporter.line(f"{'ok    ' if survived else 'FAILED'} {name:{width}}  {seen}")
-    survivors = sum(survived for _, _, survived in outcomes)
-    terminalreporter.line(f"faults injected: {len(outcomes)}, survived: {survivors}")
 
 
 @pytest.fixture(scope="session")

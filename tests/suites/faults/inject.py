@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import importlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,13 +46,11 @@ class Armed:
 
     Attributes:
         fired: how often it has acted.
-        fired_ns: when it first acted, by ``time.perf_counter_ns``.
     """
 
     def __init__(self, fault: Fault, is_armed: Callable[[], bool], on_fire: Callable[[], object]) -> None:
         self.fault = fault
         self.fired = 0
-        self.fired_ns = 0
         self._is_armed = is_armed
         self._on_fire = on_fire
         self._calls = 0
@@ -71,7 +68,6 @@ class Armed:
             if acts:
                 self.fired += 1
                 if self.fired == 1:
-                    self.fired_ns = time.perf_counter_ns()
                     self._on_fire()
         return self.fault.act(call, *args) if acts else call()
 
@@ -127,10 +123,6 @@ class Injected:
     def fired(self) -> bool:
         """Whether all of them have acted."""
         return all(fault.fired for fault in self.faults)
-
-    @property
-    def fired_ns(self) -> int:
-        return min(fault.fired_ns for fault in self.faults)
 
 
 class FaultyModel(str):

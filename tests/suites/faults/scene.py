@@ -7,7 +7,7 @@ that fails. It is running because its prompt was computed for another request, w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,12 @@ from starlette.testclient import TestClient
 from roseplay import Engine, SamplingParams
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
-from roseplay.kernels.cuda.emulation import emulate_gpu
 from roseplay.model.runner import ModelRunner
 from roseplay.play.playground import Playground
 from roseplay.play.server import create_app
 from roseplay.serve.guard import allowed_hosts
+from tests.kernels.emulation import emulate_gpu
+from tests.waiting import wait_until
 
 WAIT_S = 60.0  # for any event, as the machine may be busy
 SOON_S = 5.0  # for an event that should happen within a second
@@ -147,14 +148,37 @@ def expect_right(name: str, stream: Stream, expected: dict[str, list[int]]) -> N
     assert stream.token_ids == expected[name], f"{name} got other tokens than without the fault"
 
 
-def last_record(engine: Engine) -> Any:
-    _, events = engine.telemetry.since(0)
-    return next((event.record for event in reversed(events) if isinstance(event, StepEvent)), None)
-
-
 def all_blocks_are_back(engine: Engine) -> bool:
-    record = last_record(engine)
+    _, events = engine.telemetry.since(0)
+    record = next((event.record for event in reversed(events) if isinstance(event, StepEvent)), None)
     return record is not None and (
         record.blocks_active == record.blocks_shared == record.running == record.waiting == 0
         and record.blocks_free + record.blocks_cached == engine.info.num_blocks - 1
     )
+
+
+def check_goes_on(
+    engine: Engine, page: Page, expected: dict[str, list[int]], names: Iterable[str] = CLIENTS, timeout: float = WAIT_S
+) -> None:
+    """Requests that are sent again get the right tokens, all blocks are freed, and the health is good."""
+    for name in names:
+        expect_right(name, engine.submit(*CLIENTS[name]).result(timeout), expected)
+    wait_until(lambda: all_blocks_are_back(engine), "all blocks are free or cached")
+    wait_until(lambda: page.health()[0] == 200, "the health is good")
+    assert engine.alive
+    assert engine.abort_all() == 0
+
+
+def check_page_knows(page: Page, streams: Iterable[Stream]) -> None:
+    """The page reports how each request ended, and the reason if it failed."""
+
+    def told() -> bool:
+        outcomes = page.outcomes()
+        return all(
+            outcomes.get(stream.request_id, {}).get("reason") == str(stream.finish_reason)
+            and outcomes[stream.request_id].get("error") == stream.error
+            and outcomes[stream.request_id]["finished"] is not None
+            for stream in streams
+        )
+
+    wait_until(told, "the page says how each request ended")

@@ -21,8 +21,7 @@ from tests.suites.faults.scene import WAIT_S, Page, expect_right, open_engine, o
 from tests.suites.faults.table import PANICS, RAISES
 from tests.waiting import wait_until
 
-STATS = "roseplay.play.stats:Stats.step"
-WORDS = "roseplay.recording.frame_texts:TextCollector.take"
+RUN = "roseplay.recording.run:Run.take"
 
 
 @pytest.fixture(scope="module")
@@ -72,15 +71,15 @@ class Browser:
 
 
 @pytest.mark.parametrize(
-    ("what", "target", "act", "times"),
+    ("target", "act", "times"),
     [
-        ("frame builder: panics once", STATS, PANICS, 1),
-        ("frame builder: raises three times", "roseplay.play.stats:Stats.live", RAISES, 3),
-        ("frame builder: encoding raises", "roseplay.play.frames:encode", RAISES, 1),
-        ("recorder: panics once", WORDS, PANICS, 1),
+        (RUN, PANICS, 1),
+        ("roseplay.play.frames:header_figures", RAISES, 3),
+        ("roseplay.play.frames:encode", RAISES, 1),
+        ("roseplay.recording.frame_texts:TextCollector.take", PANICS, 1),
     ],
 )
-def test_the_page_goes_on_after_a_frame_that_failed(what, target, act, times, engine, page, outcome) -> None:
+def test_the_page_goes_on_after_a_frame_that_failed(target, act, times, engine, page) -> None:
     browser = Browser(page)
     browser.poll()
     with injected(Fault(target, act, times=times)) as fault:
@@ -90,7 +89,6 @@ def test_the_page_goes_on_after_a_frame_that_failed(what, target, act, times, en
         browser.sees(streams)
     browser.sees(scene.begin(engine))
     assert page.health()[0] == 200
-    outcome(what, "an open page learned how every request ended")
 
 
 class FullDisk:
@@ -135,9 +133,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[FullDisk]]:
 
 
 @pytest.mark.parametrize(("room", "close_fails"), [(6_500, True), (8_000, False)])
-def test_a_full_disk_ends_the_recording_and_nothing_else(
-    room, close_fails, engine, tmp_path, disk, caplog, outcome
-) -> None:
+def test_a_full_disk_ends_the_recording_and_nothing_else(room, close_fails, engine, tmp_path, disk, caplog) -> None:
     """The file stays readable up to its last whole line, however much of a line still fitted; what follows is not
     written to it even if there is room again."""
     file = tmp_path / "run.jsonl"
@@ -158,19 +154,16 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
     assert not recording.cut
     assert file.read_bytes().endswith(b"\n")
     assert file.stat().st_size <= room
-    outcome(f"recorder: disk full after {room} bytes", f"{len(recording.frames)} whole frames stayed; the page went on")
 
 
-def test_a_recording_that_cannot_begin_is_refused(engine, tmp_path, disk, outcome) -> None:
+def test_a_recording_that_cannot_begin_is_refused(engine, tmp_path, disk) -> None:
     disk(100)
     with pytest.raises(OSError, match="No space left"), open_page(engine, record=str(tmp_path / "run.jsonl")):
         pass
     assert not (tmp_path / "run.jsonl").exists()
-    outcome("recorder: no room for its header", "the start says so, and leaves no file")
 
 
-def test_expected_is_what_the_shared_engine_says(engine, expected, outcome) -> None:
+def test_expected_is_what_the_shared_engine_says(engine, expected) -> None:
     """The engine behind these pages is as healthy as it was before the first fault."""
     for name, stream in scene.begin(engine).items():
         expect_right(name, stream.result(WAIT_S), expected)
-    outcome("afterwards", "all answers are right")

@@ -11,7 +11,7 @@ from roseplay import SamplingParams
 from roseplay.engine.errors import EngineError
 from tests.suites.faults import scene
 from tests.suites.faults.inject import Fault, PanicException, injected
-from tests.suites.faults.scene import SOON_S, WAIT_S, expect_right
+from tests.suites.faults.scene import SOON_S, WAIT_S, check_goes_on, expect_right
 from tests.suites.faults.table import PACK, PANICS, PUSH, RAISES
 from tests.waiting import wait_until
 
@@ -20,21 +20,19 @@ TEMPLATE = "transformers.tokenization_utils_base:PreTrainedTokenizerBase.apply_c
 CHAT = [{"role": "user", "content": "Why?"}]
 
 
-SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, None, None, None, None, None, False, None, None]}
+SUBMIT = {"data": ["Hello?", 0, 4, 0.0, None, "", True, None, False, *[None] * 8]}
 
 
 @pytest.mark.parametrize(
-    ("what", "target", "act", "prompt"),
+    ("target", "act", "prompt"),
     [
-        ("tokeniser: encoding panics", ENCODE, PANICS, "What is a KV block?"),
-        ("tokeniser: the chat template raises", TEMPLATE, RAISES, CHAT),
-        ("detokeniser: making a decoder panics", "roseplay.engine.detokenizer:DecodeStream", PANICS, CHAT),
-        ("transport: a request cannot be sent", "roseplay.engine.transport:ThreadTransport.send", RAISES, CHAT),
+        (ENCODE, PANICS, "What is a KV block?"),
+        (TEMPLATE, RAISES, CHAT),
+        ("roseplay.engine.detokenizer:DecodeStream", PANICS, CHAT),
+        ("roseplay.engine.transport:ThreadTransport.send", RAISES, CHAT),
     ],
 )
-def test_a_request_that_cannot_be_taken_is_refused_and_leaves_nothing(
-    what, target, act, prompt, served, expected, outcome
-) -> None:
+def test_a_request_that_cannot_be_taken_is_refused_and_leaves_nothing(target, act, prompt, served, expected) -> None:
     engine, page = served
     streams = scene.begin(engine)
     with injected(Fault(target, act)) as fault:
@@ -49,12 +47,10 @@ def test_a_request_that_cannot_be_taken_is_refused_and_leaves_nothing(
     wait_until(
         lambda: all(about["finished"] for about in page.outcomes().values()), "the page shows no request as live"
     )
-    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
-    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
-    outcome(what, f"the sender was told: {refused.value}")
+    check_goes_on(engine, page, expected, ["first"])
 
 
-def test_a_program_that_asks_the_page_is_told_when_the_tokeniser_panics(served, outcome) -> None:
+def test_a_program_that_asks_the_page_is_told_when_the_tokeniser_panics(served) -> None:
     engine, page = served
     with injected(Fault(ENCODE, PANICS)) as fault:
         fault.arm()
@@ -63,21 +59,14 @@ def test_a_program_that_asks_the_page_is_told_when_the_tokeniser_panics(served, 
     assert "injected panic" in answer.text
     assert page.client.post("/gradio_api/run/submit", json=SUBMIT).status_code == 200
     wait_until(lambda: engine.abort_all() == 0, "nothing is left of it")
-    outcome("tokeniser: panics under the page's endpoint", f"the program was told: {answer.text[:80]}")
 
 
-BURST = 300
+BURST = 100
 
 
-@pytest.mark.parametrize(
-    ("what", "target", "act"),
-    [
-        ("decoders that panic", PUSH, PANICS),
-        ("steps that fail", PACK, RAISES),
-    ],
-)
-def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, served, expected, quiet, outcome) -> None:
-    """Hundreds in a row, each alone in a step that samples from the saved logits of their common prompt."""
+@pytest.mark.parametrize(("target", "act"), [(PUSH, PANICS), (PACK, RAISES)])
+def test_a_burst_of_bad_requests_does_not_end_the_engine(target, act, served, expected, quiet) -> None:
+    """Each alone in a step that samples from the saved logits of their common prompt."""
     engine, page = served
     engine.set_knobs(max_batch_size=1, step_max_tokens=None)
     prompt, params = "What is a KV cache?", SamplingParams(max_new_tokens=2, ignore_eos=True)
@@ -89,31 +78,25 @@ def test_a_burst_of_bad_requests_does_not_end_the_engine(what, target, act, serv
             stream.result(WAIT_S)
         assert fault.faults[0].fired >= BURST
     assert {stream.finish_reason for stream in streams} == {"error"}
-    assert engine.alive
-    assert page.health()[0] == 200
-    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
-    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
-    outcome(f"burst: {BURST} {what}", "each ended by itself; the engine goes on")
+    check_goes_on(engine, page, expected, ["first"])
 
 
-def test_a_burst_of_requests_that_cannot_be_encoded_is_refused_one_by_one(served, expected, outcome) -> None:
-    engine, _ = served
+def test_a_burst_of_requests_that_cannot_be_encoded_is_refused_one_by_one(served, expected) -> None:
     bad = ["", "\ud800", [{"role": "user"}], [10**9], [-1], [], "x " * 5000, [{"role": "{%", "content": "\udfff"}], 7]
     for prompt in bad * (BURST // len(bad)):
         with pytest.raises(ValueError):
-            engine.submit(prompt)
-    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
-    outcome(f"burst: {BURST} prompts that cannot be encoded", "each was refused; the engine goes on")
+            served[0].submit(prompt)
+    check_goes_on(*served, expected, ["first"])
 
 
 @pytest.mark.parametrize(
-    ("what", "target", "ask"),
+    ("target", "ask"),
     [
-        ("ending a request raises", "roseplay.core.scheduler:Scheduler.end", lambda engine: engine.abort_all()),
-        ("looking into a block raises", "roseplay.engine.worker:block_info", lambda engine: look_into(engine)),
+        ("roseplay.core.scheduler:Scheduler.end", lambda engine: engine.abort_all()),
+        ("roseplay.engine.worker:block_info", lambda engine: look_into(engine)),
     ],
 )
-def test_a_command_that_fails_does_not_end_the_engine(what, target, ask, served, expected, outcome) -> None:
+def test_a_command_that_fails_does_not_end_the_engine(target, ask, served, expected) -> None:
     engine, page = served
     streams = scene.begin(engine)
     with injected(Fault(target, RAISES)) as fault:
@@ -126,13 +109,8 @@ def test_a_command_that_fails_does_not_end_the_engine(what, target, ask, served,
                 assert "injected" in stream.error
             elif stream.finish_reason == "length":
                 expect_right(name, stream, expected)
-    assert engine.alive
     engine.set_knobs(**scene.KNOBS)
-    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
-    expect_right("first", engine.submit(*scene.CLIENTS["first"]).result(WAIT_S), expected)
-    assert page.health()[0] == 200
-    ends = sorted({str(stream.finish_reason) for stream in streams.values()})
-    outcome(f"commands: {what}", f"requests ended with {' or '.join(ends)}; the engine goes on")
+    check_goes_on(engine, page, expected, ["first"])
 
 
 def look_into(engine: Any) -> None:
@@ -140,7 +118,7 @@ def look_into(engine: Any) -> None:
         engine.inspect_block(1, timeout=0.5)
 
 
-def test_a_listener_that_fails_costs_nobody_a_token(served, expected, outcome) -> None:
+def test_a_listener_that_fails_costs_nobody_a_token(served, expected) -> None:
     engine, _ = served
     called = []
 
@@ -153,10 +131,9 @@ def test_a_listener_that_fails_costs_nobody_a_token(served, expected, outcome) -
         expect_right(name, stream.result(SOON_S), expected)
     assert called
     assert engine.alive
-    outcome("listener: panics each time", "all answers are right")
 
 
-def test_a_listener_that_blocks_shows_in_the_health_and_passes(served, expected, outcome) -> None:
+def test_a_listener_that_blocks_shows_in_the_health_and_passes(served, expected) -> None:
     """It holds up every stream, as the thread that calls it feeds them all."""
     engine, page = served
     blocking, let_go = threading.Event(), threading.Event()
@@ -174,4 +151,3 @@ def test_a_listener_that_blocks_shows_in_the_health_and_passes(served, expected,
     for name, stream in streams.items():
         expect_right(name, stream.result(WAIT_S), expected)
     wait_until(lambda: page.health()[0] == 200, "the health is good again")
-    outcome("listener: blocks", "the health said 503 while it did, then all answers were right")

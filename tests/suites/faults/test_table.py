@@ -15,7 +15,17 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from tests.suites.faults import scene
 from tests.suites.faults.inject import injected
-from tests.suites.faults.scene import SOON_S, WAIT_S, Page, Shared, expect_right, open_engine, open_page
+from tests.suites.faults.scene import (
+    SOON_S,
+    WAIT_S,
+    Page,
+    Shared,
+    check_goes_on,
+    check_page_knows,
+    expect_right,
+    open_engine,
+    open_page,
+)
 from tests.suites.faults.table import STEP_ROWS, Row
 from tests.waiting import wait_until
 
@@ -41,7 +51,7 @@ ROWS = sorted(STEP_ROWS, key=lambda row: row.after == "goes on" and row.seam != 
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_fault_ends_only_what_it_must(row: Row, engine_and_page, expected, outcome) -> None:
+def test_a_fault_ends_only_what_it_must(row: Row, engine_and_page, expected) -> None:
     engine, page = engine_and_page
     with scene.watched_steps() as watched:
         lost: list[list[int]] = []
@@ -54,7 +64,10 @@ def test_a_fault_ends_only_what_it_must(row: Row, engine_and_page, expected, out
                 fault.arm()
             streams = scene.begin(engine, armed=fault.arm)
             wait_until(lambda: fault.fired, "the fault acts")
-            ended = _wait_for_all(streams)
+            for name, stream in streams.items():
+                with contextlib.suppress(TimeoutError):
+                    stream.result(WAIT_S if stream.finished else SOON_S)
+                assert stream.finished, f"{name} never ended: {stream}"
     in_step = {request_id for step in lost for request_id in step}
     failed = {name for name, stream in streams.items() if stream.finish_reason == "error"}
     _check_affected(row, streams, failed, in_step)
@@ -62,20 +75,12 @@ def test_a_fault_ends_only_what_it_must(row: Row, engine_and_page, expected, out
         assert re.search(row.error, streams[name].error), streams[name].error
     for name in streams.keys() - failed:
         expect_right(name, streams[name], expected)
-    took = max([streams[name].metrics.finished_ns - fault.fired_ns for name in failed], default=0) / 1e6
-    assert ended
-    after = _check_goes_on(engine, page, expected) if row.after == "goes on" else _check_cannot_go_on(engine, page)
-    _check_page_says_so(page, streams)
-    saw = f"{len(failed)} of {len(streams)} ended with their reason in {took:.0f} ms" if failed else "nobody noticed"
-    outcome(row.name, f"{saw}; {after}")
-
-
-def _wait_for_all(streams: dict[str, Stream]) -> bool:
-    for name, stream in streams.items():
-        with contextlib.suppress(TimeoutError):
-            stream.result(WAIT_S if stream.finished else SOON_S)
-        assert stream.finished, f"{name} never ended: {stream}"
-    return True
+    if row.after == "goes on":
+        wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
+        check_goes_on(engine, page, expected)
+    else:
+        _check_cannot_go_on(engine, page)
+    check_page_knows(page, streams.values())
 
 
 def _check_affected(row: Row, streams: dict[str, Stream], failed: set[str], in_step: set[int]) -> None:
@@ -90,20 +95,7 @@ def _check_affected(row: Row, streams: dict[str, Stream], failed: set[str], in_s
         assert failed < streams.keys(), "no request was left to continue"
 
 
-def _check_goes_on(engine: Engine, page: Page, expected: dict[str, list[int]]) -> str:
-    """The same requests, sent again, get the right tokens, and all blocks are freed."""
-    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
-    for name, (prompt, params) in scene.CLIENTS.items():
-        expect_right(name, engine.submit(prompt, params).result(WAIT_S), expected)
-    wait_until(lambda: scene.all_blocks_are_back(engine), "all blocks are free or cached")
-    assert engine.alive
-    assert engine.abort_all() == 0
-    status, said = page.health()
-    assert status == 200, said
-    return "the next requests are right"
-
-
-def _check_cannot_go_on(engine: Engine, page: Page) -> str:
+def _check_cannot_go_on(engine: Engine, page: Page) -> None:
     """Callers learn what happened and what to do."""
     wait_until(lambda: not engine.alive, "the engine says that it cannot go on")
     with pytest.raises(EngineError, match="restart"):
@@ -114,19 +106,3 @@ def _check_cannot_go_on(engine: Engine, page: Page) -> str:
     begun = time.monotonic()
     engine.close()
     assert time.monotonic() - begun < CLOSE_S
-    return "the engine says to restart it"
-
-
-def _check_page_says_so(page: Page, streams: dict[str, Stream]) -> None:
-    """The page reports how each request ended, and the reason if it failed."""
-
-    def told() -> bool:
-        outcomes = page.outcomes()
-        return all(
-            outcomes.get(stream.request_id, {}).get("reason") == str(stream.finish_reason)
-            and outcomes[stream.request_id].get("error") == stream.error
-            and outcomes[stream.request_id]["finished"] is not None
-            for stream in streams.values()
-        )
-
-    wait_until(told, "the page says how each request ended")

@@ -16,7 +16,7 @@ import torch
 if torch.cuda.is_available() and "triton" not in sys.modules:
     os.environ["TRITON_INTERPRET"] = "0"
 
-from roseplay.kernels.cuda.emulation import emulate_gpu
+from tests.kernels.emulation import emulate_gpu
 from tests.model.conftest import one_thread, short_warm_up
 
 __all__ = ["one_thread", "short_warm_up"]

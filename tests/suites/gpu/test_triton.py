@@ -12,8 +12,6 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.attention import backend as triton_backend
-from roseplay.kernels.cuda.attention.backend import TritonBackend
-from roseplay.kernels.cuda.attention.tiles import Launch, Tiles
 from roseplay.model.attention import EVERYTHING, Reach, make_backend
 from roseplay.model.attention.append import append_paged
 from roseplay.model.kv_cache import KVCache, LayerShape
@@ -229,19 +227,6 @@ def test_a_context_is_joined_by_whichever_of_its_programs_is_last():
         1,
     ]  # several programs in the first row, then padding
     assert not backend._arrived.any()
-
-
-def test_tiles_can_be_chosen_by_the_caller():
-    asked = []
-
-    def smallest(launch: Launch) -> Tiles:
-        asked.append(launch)
-        return Tiles(16, 16, 4, 1)
-
-    problem, same = make_problem(CASE, DEVICE), make_problem(CASE, DEVICE)
-    found = problem.attend(TritonBackend(problem.cache, tiles=smallest))
-    assert relative_error(found, right_answer(same)) <= TOLERANCE[CASE.dtype]
-    assert [launch.group for launch in asked] == [3]
 
 
 def test_a_backend_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch):

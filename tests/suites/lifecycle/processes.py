@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,18 @@ class Program:
     Args:
         arguments: the interpreter's arguments.
         terminal: file descriptor of a terminal that becomes its controlling terminal and its standard streams.
+        environment: variables in addition to those of this process.
     """
 
-    def __init__(self, *arguments: str | Path, terminal: int | None = None) -> None:
+    def __init__(
+        self, *arguments: str | Path, terminal: int | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
         streams = subprocess.PIPE if terminal is None else terminal
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
             stdin=subprocess.DEVNULL if terminal is None else terminal,
             stdout=streams,
             stderr=streams,

@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.hardware import needs_simulation
 from tests.processes import alive
 from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc
 from tests.waiting import wait_until
 
 
 @needs_proc
+@needs_simulation
 def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
     start: Callable[..., Program],
 ) -> None:
@@ -29,6 +31,7 @@ def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
     wait_until(lambda: not program.processes, "the worker's end", 20)
 
 
+@needs_simulation
 def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Program]) -> None:
     program = start(PROGRAMS / "exit_hooks.py")
     assert program.line() == "ends"
@@ -40,9 +43,11 @@ def test_closing_an_engine_leaves_another_s_exit_hook(start: Callable[..., Progr
 @pytest.mark.parametrize(
     ("module", "command", "code"),
     [
-        ("gradio", "play --port 0 --replay assets/demo.jsonl", 0),
+        pytest.param(
+            "uvicorn", "serve --port 0 --worker thread --model qwen3-0.6b --run-as h100", 130, marks=needs_simulation
+        ),
+        pytest.param("gradio", "play --port 0 --replay assets/demo.jsonl", 0, marks=pytest.mark.slow),
         pytest.param("gradio", "play --port 0 --num-blocks 64", 130, marks=pytest.mark.slow),
-        pytest.param("uvicorn", "serve --port 0 --worker thread --num-blocks 64", 130, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_that_python_drops_during_the_start_ends_the_server(

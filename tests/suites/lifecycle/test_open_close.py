@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.hardware import needs_simulation
 from tests.suites.lifecycle.processes import PROGRAMS, Program, needs_proc
 from tests.waiting import wait_until
 
@@ -43,7 +44,7 @@ def check(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("in_threads", "in_processes", "settings"),
     [
-        pytest.param(5, 1, CHEAP, id="six"),
+        pytest.param(5, 1, CHEAP, id="six", marks=needs_simulation),
         pytest.param(49, 1, CHEAP, id="fifty", marks=pytest.mark.slow),
         pytest.param(50, 0, POOL, id="fifty in threads, as they are by default", marks=pytest.mark.slow),
         pytest.param(0, 50, CHEAP, id="fifty in processes", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),

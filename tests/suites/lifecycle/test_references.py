@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from roseplay import Engine, SamplingParams
+from tests.hardware import needs_simulation
 from tests.waiting import wait_until
 
 SIMULATED = {"run_as": "h100", "block_size": 4, "num_blocks": 50, "max_model_len": 64}  # a process imports no torch
@@ -35,6 +36,7 @@ def wait_for_end() -> Callable[[], None]:
     return wait
 
 
+@needs_simulation
 @pytest.mark.parametrize("worker", ["thread", "process"])
 def test_an_engine_that_nobody_holds_ends_by_itself(wait_for_end: Callable[[], None], worker: str) -> None:
     before = running()
@@ -45,6 +47,7 @@ def test_an_engine_that_nobody_holds_ends_by_itself(wait_for_end: Callable[[], N
     wait_for_end()
 
 
+@needs_simulation
 def test_an_answer_being_streamed_holds_its_engine(wait_for_end: Callable[[], None]) -> None:
     stream = Engine("qwen3-0.6b", slow_motion=5, **SIMULATED).submit([3, 4], ANSWER)
     gc.collect()
@@ -53,6 +56,7 @@ def test_an_answer_being_streamed_holds_its_engine(wait_for_end: Callable[[], No
     wait_for_end()
 
 
+@needs_simulation
 def test_an_engine_that_nobody_holds_ends_while_it_is_paused(wait_for_end: Callable[[], None]) -> None:
     engine = Engine("qwen3-0.6b", **SIMULATED)
     engine.pause()
@@ -61,6 +65,7 @@ def test_an_engine_that_nobody_holds_ends_while_it_is_paused(wait_for_end: Calla
 
 
 SETTINGS: dict[str, Any] = {"num_blocks": 50, "pack_weights": False, "fuse_ops": False, "record_steps": False}
+SETTINGS["attention"] = "gather"  # so that no kernel is compiled
 
 
 def test_two_engines_answer_side_by_side_and_one_goes_on_when_the_other_is_closed(tiny_llama: Any) -> None:

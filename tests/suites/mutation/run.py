@@ -69,21 +69,21 @@ PACKAGES = {
         wanted=0.95,
     ),
     "remote": Package(
-        "remote/*",
-        ["tests/remote"],
+        "extras/servers/*",
+        ["tests/extras/servers"],
         deselected=_tests_in(
-            "tests/remote",
+            "tests/extras/servers",
             "attaching::it_needs_no_torch",
             "other_servers::a_server_that_is_killed",
             "lateness::a_loop_that_is_held_up_is_noticed",
         ),
-        unchanged=["remote/check/*"],  # checks a server that the tests start as a process
+        unchanged=["extras/servers/check/*"],  # checks a server that the tests start as a process
     ),
     "lab": Package(
-        "lab/*",
-        ["tests/lab", "tests/play/test_lab_routes.py"],
+        "extras/lab/*",
+        ["tests/extras/lab"],
         deselected=_tests_in(
-            "tests/lab",
+            "tests/extras/lab",
             "engines::settings_that_change_how_steps_are_computed_do_not_change_the_work",
             "engines::processes_are_gone_when_it_is_done_or_stopped_while_it_starts",
             "engines::processes_are_gone_when_it_is_stopped",
@@ -102,20 +102,10 @@ PACKAGES = {
             "admission::every_one_of_many_is_answered_or_refused",
             "drain::a_stream_that_runs_is_finished_and_a_new_request_refused",
             "drain::the_end_comes_at_a_second_signal",
-            "drain::telemetry_is_published_where_flags_say_until_a_signal_ends_the_idle_server",
             "metrics::a_real_prometheus_answers_the_dashboards_queries",
             "traces::the_end_of_a_server_sends_what_is_left",
             "traces::without_the_flag_nothing_of_it_is_loaded",
             "traces::the_flag_needs_the_extra_and_says_so",
-        ),
-        unchanged=["serve/ray/*"],  # runs in Ray's processes
-    ),
-    "wire": Package(
-        "wire/*",
-        ["tests/wire"],
-        deselected=_tests_in(
-            "tests/wire",
-            "command::without_the_extra_one_line_says_how_to_get_it",
         ),
     ),
 }
@@ -123,7 +113,7 @@ PACKAGES = {
 OUT_OF_SIGHT = (
     *("_process_main", "leave_signals_to_parent", "freeze_objects", "_beat_until_parent_ends"),  # in a worker's process
     *("_serve__", "_serve_one", "_serve_replicas"),  # in `roseplay serve`
-    *("_of_requests", "_of_gaps"),  # in roseplay/lab/measures.py, when it is imported
+    *("_of_requests", "_of_gaps"),  # in roseplay/extras/lab/measures.py, when it is imported
 )
 # Texts for people, which no program reads.
 TEXTS = ("description", "epilog", "help", "metavar")

@@ -57,8 +57,6 @@ class BrowserTab(threading.Thread):
         began, sampled = time.monotonic(), 0.0
         while not self._closed.is_set():
             page.wait_for_timeout(1000 * self._random.uniform(0.2, 1.8) * _ACT_S)
-            if self._closed.is_set():
-                return
             self._act(context, page)
             if time.monotonic() - sampled >= _SAMPLE_S:
                 sampled = time.monotonic()

@@ -18,7 +18,7 @@ _MAY_BE_UNAVAILABLE = ("/ui/block/", "/health")
 MAX_COMPLAINTS = 200
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sent:
     """A request that a client sent and knows by its id.
 
@@ -42,25 +42,19 @@ class Stop:
     ended_s: float
 
 
-@dataclass(slots=True)
-class Read:
-    """An answer that a tab has read to its end."""
-
-    tokens: int
-    reason: str | None
-    chars: int
-
-
 @dataclass
 class Journal:
-    """Shared by all clients of a run. Every method may be called from any thread."""
+    """Shared by all clients of a run. Every method may be called from any thread.
+
+    Attributes:
+        read: the number of tokens and the reason for the end of each answer that a tab has read to its end.
+    """
 
     stopped: threading.Event = field(default_factory=threading.Event)
     sent: dict[int, Sent] = field(default_factory=dict)
     stops: list[Stop] = field(default_factory=list)
-    read: dict[int, Read] = field(default_factory=dict)
+    read: dict[int, tuple[int, str | None]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    statuses: Counter[int] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -79,13 +73,10 @@ class Journal:
             if len(self.complaints) < MAX_COMPLAINTS:
                 self.complaints.append(what)
 
-    def answered(self, method: str, path: str, status: int, body: bytes) -> None:
-        """Record an HTTP response: any 5xx is wrong, except a 503 from some routes."""
-        with self._lock:
-            self.statuses[status] += 1
-        if status < 500 or (status == 503 and path.startswith(_MAY_BE_UNAVAILABLE)):
-            return
-        self.complain(f"{method} {path} answered {status}: {body[:300].decode(errors='replace')}")
+    def answered(self, path: str, status: int, body: bytes) -> None:
+        """Check an HTTP response: any 5xx is wrong, except a 503 from some routes."""
+        if status >= 500 and not (status == 503 and path.startswith(_MAY_BE_UNAVAILABLE)):
+            self.complain(f"{path} answered {status}: {body[:300].decode(errors='replace')}")
 
     def refused(self, what: str, reason: str) -> None:
         """Record that a valid request was refused."""
@@ -96,12 +87,11 @@ class Journal:
     def submitted(self, kind: str, ids: Iterable[int], asked_s: float, exact: int | None) -> list[int]:
         """Record the requests that a call returned; returns their ids."""
         known = list(ids)
-        with self._lock:
-            for request_id in known:
-                if request_id in self.sent:
-                    self.complaints.append(f"request {request_id} was given to two senders")
-                self.sent[request_id] = Sent(kind, exact, asked_s)
-            self.counts[f"sent {kind}"] += len(known)
+        for request_id in known:
+            if request_id in self.sent:
+                self.complain(f"request {request_id} was given to two senders")
+            self.sent[request_id] = Sent(kind, exact, asked_s)
+        self.count(f"sent {kind}", len(known))
         return known
 
     @contextmanager
@@ -111,12 +101,7 @@ class Journal:
         try:
             yield
         finally:
-            with self._lock:
-                self.stops.append(Stop(None if ids is None else frozenset(ids), begun, time.monotonic()))
-
-    def finished_reading(self, request_id: int, tokens: int, reason: str | None, chars: int) -> None:
-        with self._lock:
-            self.read[request_id] = Read(tokens, reason, chars)
+            self.stops.append(Stop(None if ids is None else frozenset(ids), begun, time.monotonic()))
 
 
 class Actor(threading.Thread):
@@ -125,7 +110,7 @@ class Actor(threading.Thread):
     Args:
         name: seeds the generator, together with the run's seed.
         every_s: mean time between acts.
-        act: one act; any exception other than a refusal is recorded as a complaint.
+        act: one act; any exception is recorded as a complaint.
     """
 
     def __init__(

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.suites.soak.audit import Audit, audit
+from tests.suites.soak.audit import audit
 from tests.suites.soak.browser import BrowserTab
 from tests.suites.soak.client import Client
 from tests.suites.soak.journal import Journal
-from tests.suites.soak.report import figures_of_latency, print_end, progress_line
-from tests.suites.soak.sampler import Reference, Sampler
+from tests.suites.soak.report import print_end, progress_line
+from tests.suites.soak.sampler import Sampler
 from tests.suites.soak.server import Server
 from tests.suites.soak.traffic import Traffic
 from tests.suites.soak.trend import CountTrend, MemoryTrend
@@ -30,29 +30,31 @@ _PROGRESS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parameters of a soak; see ``--help`` of ``tests.suites.soak``."""
+    """The parameters of a soak; see ``--help`` of ``tests.suites.soak``.
+
+    Attributes:
+        lab_every_s: mean time between lab runs; 0 for none.
+        browser: path of the Chromium in which a real tab is open, or None.
+    """
 
     seconds: float = 3600.0
     seed: int = 1
     rate: float = 1.0
-    tabs: int = 3
     lab_every_s: float = 120.0
-    warm_up_s: float | None = None
     sample_every_s: float = 5.0
     browser: str | None = None
-    flags: tuple[str, ...] = ()
 
     @property
     def warm_up(self) -> float:
         """Seconds that no trend includes: a third of the run, at most ten minutes. Bounded stores fill up meanwhile."""
-        return min(600.0, self.seconds / 3) if self.warm_up_s is None else self.warm_up_s
+        return min(600.0, self.seconds / 3)
 
 
 class Soak:
     """A single soak.
 
     Args:
-        folder: for the server's log and temporary files.
+        folder: for the server's temporary files.
         say: receives each line of progress.
     """
 
@@ -60,7 +62,7 @@ class Soak:
         self.settings, self._say = settings, say
         self.journal = Journal()
         self.failures: list[str] = []
-        self.server = Server(folder, settings.flags)
+        self.server = Server(folder)
         self.seconds = 0.0
 
     def run(self, interrupted: threading.Event) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class Soak:
         finally:
             self.journal.stopped.set()
             self.failures += self.server.close()
-        return self._verdict(interrupted.is_set())
+        return self._verdict()
 
     def _start_clients(self) -> None:
         settings, journal = self.settings, self.journal
@@ -81,19 +83,17 @@ class Soak:
         self.watcher.start()
         if not self.watcher.ready.wait(30):
             raise RuntimeError("the page did not answer a poll within 30 s")
-        self.sampler = Sampler(self.server, self.client, journal, settings.sample_every_s)
-        self.reference = Reference()
+        self.sampler = Sampler(self.server, self.client, settings.sample_every_s)
         self.browser = BrowserTab(settings.browser, self.client, journal, settings.seed) if settings.browser else None
         self.traffic = Traffic(
-            self.client, journal, seed=settings.seed, rate=settings.rate, tabs=settings.tabs,
-            lab_every_s=settings.lab_every_s,
-        )  # fmt: skip
+            self.client, journal, seed=settings.seed, rate=settings.rate, lab_every_s=settings.lab_every_s
+        )
 
     def _drive(self, interrupted: threading.Event) -> None:
         began = time.monotonic()
-        for thread in (self.sampler, self.reference, self.browser):
-            if thread is not None:
-                thread.start()
+        self.sampler.start()
+        if self.browser:
+            self.browser.start()
         self.traffic.start()
         with self._noting_errors("warming up"):
             self.traffic.warm_up()
@@ -101,7 +101,7 @@ class Soak:
         while not interrupted.is_set() and (elapsed := time.monotonic() - began) < self.settings.seconds:
             if elapsed - told >= _PROGRESS_S:
                 told = elapsed
-                self._say(progress_line(elapsed, self.sampler, self.watcher, self.journal, self.browser))
+                self._say(progress_line(elapsed, self.sampler, self.watcher, self.journal))
             if self.server.process.poll() is not None:
                 break
             interrupted.wait(min(1.0, self.settings.seconds - elapsed))
@@ -122,13 +122,10 @@ class Soak:
         stuck = self.watcher.unfinished()
         self.failures += [f"{len(stuck)} requests never ended: {stuck[:10]}"] if stuck else []
         self.sampler.close()
-        self.reference.close()
         with self._noting_errors("the last sample"):
             self.sampler.sample()
-        if self.sampler.newest("other processes"):
-            self.failures.append(
-                f"{self.sampler.newest('lab processes'):.0f} processes besides server and worker are left"
-            )
+        if others := self.sampler.newest("other processes"):
+            self.failures.append(f"{others:.0f} processes besides server and worker are left")
         self.watcher.close()
 
     @contextmanager
@@ -145,7 +142,7 @@ class Soak:
         finished = len(watcher.shown) == watcher.in_all.get("requests") and not watcher.unfinished()
         return finished and stats.get("running") == 0 and stats.get("waiting") == 0 and stats.get("tok_s") == 0
 
-    def _verdict(self, interrupted: bool) -> dict[str, Any]:
+    def _verdict(self) -> dict[str, Any]:
         compared = audit(self.journal, self.watcher)
         memory, counts = self._trends()
         self.failures += [
@@ -159,20 +156,23 @@ class Soak:
             for name, trend in counts.items()
             if not trend.flat
         ]
-        self.failures += compared.wrong + self._complaints()
-        document = self._document(interrupted, memory, counts, compared)
+        complaints = Counter(self.journal.complaints)
+        self.failures += [f"{text} ({number} times)" for text, number in complaints.items()]
+        self.failures += compared.wrong + self.server.errors()[-1:]
+        document = {
+            "settings": asdict(self.settings),
+            "seconds": self.seconds,
+            "failures": self.failures,
+            "memory": {name: asdict(trend) for name, trend in memory.items()},
+            "counts": {name: asdict(trend) for name, trend in counts.items()},
+            "audit": compared.figures,
+            "steps": self.watcher.steps,
+            "acts": dict(sorted(self.journal.counts.items())),
+            "series": dict(self.sampler.series.items()),
+            "browser": {"heap_mb": self.browser.heap_mb, "nodes": self.browser.nodes} if self.browser else None,
+        }
         print_end(document, self._say)
         return document
-
-    def _complaints(self) -> list[str]:
-        """The clients' complaints, each kind once with its count, and unexpected lines in the server's log."""
-        kinds = Counter(self.journal.complaints)
-        told = [f"{text} ({number} times)" if number > 1 else text for text, number in kinds.items()]
-        more = self.journal.counts["complaints"] - len(self.journal.complaints)
-        told += [f"and {more} more complaints"] if more > 0 else []
-        log = self.server.complaints()
-        bad = [line for line in log if "Traceback" in line or "Error" in line or "ERROR" in line]
-        return told + ([f"the server's log has {len(log)} lines, such as: {bad[-1]}"] if bad else [])
 
     def _trends(self) -> tuple[dict[str, MemoryTrend], dict[str, CountTrend]]:
         series, warm = self.sampler.series, self.settings.warm_up
@@ -185,36 +185,15 @@ class Soak:
         memory = {"server": MemoryTrend.of(less), "worker": MemoryTrend.of(after["worker memory"])}
         memory["temporary files"] = MemoryTrend.of(after["temporary mb"])
         counts = {
-            f"{role} {what}": CountTrend.of(after[f"{role} {what}"], _SLACK[what])
-            for role in ("server", "worker")
-            for what in ("fds", "threads")
+            name: CountTrend.of(points, slack)
+            for name, points in after.items()
+            for what, slack in _SLACK.items()
+            if name.endswith(what)
         }
-        counts["temporary files"] = CountTrend.of(after["temporary files"], _SLACK["temporary files"])
         if self.browser:
             memory["browser heap"] = MemoryTrend.of([p for p in self.browser.heap_mb if p[0] >= warm])
             counts["browser nodes"] = CountTrend.of([p for p in self.browser.nodes if p[0] >= warm], 2000.0)
         return memory, counts
-
-    def _document(
-        self, interrupted: bool, memory: dict[str, MemoryTrend], counts: dict[str, CountTrend], compared: Audit
-    ) -> dict[str, Any]:
-        return {
-            "settings": {**asdict(self.settings), "warm_up_s": self.settings.warm_up},
-            "seconds": self.seconds,
-            "interrupted": interrupted,
-            "failures": self.failures,
-            "memory": {name: asdict(trend) for name, trend in memory.items()},
-            "counts": {name: asdict(trend) for name, trend in counts.items()},
-            "audit": compared.figures,
-            "steps": self.watcher.steps,
-            "preempted": self.watcher.preempted,
-            "latency": figures_of_latency(self.seconds, self.watcher, self.reference),
-            "acts": dict(sorted(self.journal.counts.items())),
-            "http_statuses": {str(status): number for status, number in sorted(self.journal.statuses.items())},
-            "series": dict(self.sampler.series.items()),
-            "browser": {"heap_mb": self.browser.heap_mb, "nodes": self.browser.nodes} if self.browser else None,
-            "server_log": self.server.complaints()[:100],
-        }
 
 
 def soak(settings: Settings, interrupted: threading.Event, say: Callable[[str], None] = print) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 HOUR_S = 3600.0
 MIN_MB, MIN_SHARE = 30.0, 0.03  # growth that is tolerated, whichever is more
 _WINDOWS = 24
@@ -37,14 +39,8 @@ def slope(points: Points) -> tuple[float, float]:
     """Returns the least-squares slope per second and its standard error; for fewer than three points (0, inf)."""
     if len(points) < 3:
         return 0.0, math.inf
-    mean_t = statistics.fmean(t for t, _ in points)
-    mean_v = statistics.fmean(v for _, v in points)
-    spread = sum((t - mean_t) ** 2 for t, _ in points)
-    if spread == 0:
-        return 0.0, math.inf
-    gradient = sum((t - mean_t) * (v - mean_v) for t, v in points) / spread
-    left = sum((v - mean_v - gradient * (t - mean_t)) ** 2 for t, v in points)
-    return gradient, math.sqrt(left / (len(points) - 2) / spread)
+    line, covariance = np.polyfit(*zip(*points, strict=True), 1, cov=True)
+    return float(line[0]), math.sqrt(covariance[0, 0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def available(dtype: torch.dtype, device: torch.device) -> bool:
 def append_in_place(new: torch.Tensor, blocks: torch.Tensor, slots: torch.Tensor) -> None:
     """Write the keys or the values ``new`` ``[tokens, kv_heads, dim]`` into the ``slots`` ``[tokens]`` of a layer's blocks.
 
-    ``blocks`` is as for ``attend_in_place``. Numbers that are not finite become 0, as in ``append_paged``.
+    ``blocks`` is as for ``attend_in_place``.
     """
     new = _heads_dense(new.to(blocks.dtype))
     sizes = (new.stride(0), *blocks.shape[1:])

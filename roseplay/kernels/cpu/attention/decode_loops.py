@@ -18,7 +18,7 @@ from numba import types
 
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST, attend_tokens, lane_order
 from roseplay.kernels.cpu.parallel import atomic_increment
-from roseplay.kernels.cpu.rows import write_row
+from roseplay.kernels.cpu.rows import copy_row, write_row
 from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel, pointer, prefetch
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
@@ -31,10 +31,8 @@ from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel,
 @cache
 def append(bf16: bool) -> Any:
     """Returns the kernel that writes tokens ``[tokens, heads, dim]``, ``stride`` numbers apart, to their slots of a
-    cache ``[blocks, heads, block_size, dim]``; numbers that are not finite become 0. ``bf16``: the cache is
-    bfloat16."""
+    cache ``[blocks, heads, block_size, dim]``. ``bf16``: the cache is bfloat16."""
     item = types.uint16 if bf16 else types.uint32
-    infinite = np.uint32(0x7F80 if bf16 else 0x7F800000)  # all exponent bits set: infinity or NaN
 
     def append(args, piece):
         tokens, pieces, stride, heads, block_size, dim = args[4], args[5], args[6], args[7], args[8], args[9]
@@ -44,8 +42,7 @@ def append(bf16: bool) -> Any:
             for head in range(heads):
                 new = array_at(args[1], item, token * stride + head * dim, dim)
                 cached = array_at(args[2], item, ((block * heads + head) * block_size + offset) * dim, dim)
-                for d in range(dim):
-                    cached[d] = 0 if new[d] & infinite == infinite else new[d]
+                copy_row(new, cached)
 
     return kernel(append)
 
@@ -159,7 +156,7 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
             for head in range(count):
                 prefetch(advance(keys, (following + head) * k_block), k_block)
                 prefetch(advance(values, (following + head) * v_block), v_block)
-                for part in range(parts):
+                for part in range(min(parts, (last - column * block_size + at_once - 1) // at_once)):
                     begin = column * block_size + part * at_once
                     attend_tokens(
                         address(query, head * group * k_size),

@@ -126,7 +126,7 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
     Args:
         query: pointer to the heads' queries, times the scale, each in ``lane_order`` and whole vectors.
         keys, values: pointers to the first token's; float32, or bfloat16 as uint16.
-        begin, end: the visible tokens, counted from the first.
+        begin, end: the visible tokens, counted from the first, which is before ``end``.
         softcap: used if ``shape`` is ``capped``.
         top, weight, total: pointers to each head's running maximum, sum, and weighted values (in ``lane_order``).
         shape: ``"heads,k_dim,v_dim,tokens,capped"``, a literal; at most 16 tokens.
@@ -144,7 +144,7 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
             return builder.gep(pointer, [ir.Constant(INT, head * numbers)])
 
         queries = [emit.load_vectors(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
-        visible = emit.visible(begin, end, tokens)
+        visible, final = emit.visible(begin, end, tokens), builder.sub(end, end.type(1))
         probabilities, totals = [], []
         for head, scores in enumerate(emit.scores(queries, keys, tokens, k_dim)):
             if capped:
@@ -156,7 +156,9 @@ def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight
             probabilities.append(probability)
             totals.append([builder.fmul(x, rescale, flags=FAST) for x in past])
         for number in range(tokens):
-            value = emit.load_token(values, number, v_dim)
+            # What lies past the last visible token may be NaN, which a probability of 0 does not undo.
+            at = builder.select(builder.icmp_signed("<", end.type(number), end), end.type(number), final)
+            value = emit.load_token(builder.gep(values, [builder.mul(at, end.type(v_dim))]), 0, v_dim)
             for head in range(heads):
                 probability = emit.broadcast_lane(probabilities[head], number)
                 totals[head] = [emit.fma(probability, x, y) for x, y in zip(value, totals[head], strict=True)]

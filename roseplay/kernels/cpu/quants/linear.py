@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from roseplay.kernels.cpu.products import Products
 from roseplay.kernels.cpu.quants import product
@@ -67,10 +66,8 @@ class BlockEmbedding(nn.Module):
         assert isinstance(weight, BlockTensor)
         scale = 1.0
         if type(plain) is not nn.Embedding:
-            few = weight.first_rows(_TRIED)
-            trial = copy.copy(plain)
-            trial._parameters = {"weight": nn.Parameter(few, requires_grad=False)}
-            found = trial(torch.arange(_TRIED))
+            few = BlockTensor(weight.stored[:_TRIED], weight.kind, None, weight.dtype).dequantized()
+            found = functional_call(plain, {"weight": few}, (torch.arange(_TRIED),))
             scale = float((found.float() * few.float()).sum() / few.float().square().sum())
             if not torch.allclose(found.float(), few.float() * scale, rtol=0.01):
                 return None

@@ -8,12 +8,13 @@ halves. Then come float16 scales ``[scales, 32]``, and minima ``[32]`` if the fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
 from roseplay.model.block_tensor import BlockTensor
-from roseplay.model.ggml_blocks import BLOCK, FORMATS, Blocks, Format, rounded
+from roseplay.model.ggml_blocks import BLOCK, FORMATS, Blocks, Format
 
 STRIP = 32  # outputs
 _CHUNK = 32 * STRIP  # outputs that are laid out at a time
@@ -43,6 +44,36 @@ class Strips:
     def saved_bytes(self) -> int:
         """Bytes that a step reads less than from a plain weight."""
         return self.outer * self.inner * self.dtype.itemsize - self.packed.numel()
+
+
+def rounded(weight: Any, kind: str) -> Blocks:
+    """Returns float32 ``weight [rows, in]`` rounded to blocks of Q4_1, between each block's extremes, or of Q8_0.
+
+    A number differs by at most half a scale. Raises ``OverflowError`` if a scale or minimum would not be finite.
+    """
+    values = np.pad(weight, ((0, 0), (0, -weight.shape[1] % BLOCK))).reshape(len(weight), -1, BLOCK)
+    if kind == "Q8_0":
+        scales = _not_below(abs(values).max(-1, keepdims=True) / 127)
+        return Blocks((_divided(values, scales) + 128).astype(np.uint8), scales)
+    minima = -_not_below(-values.min(-1, keepdims=True))
+    scales = _not_below((values.max(-1, keepdims=True) - minima) / 15)
+    numbers = _divided(values - minima, scales).astype(np.uint8)
+    return Blocks(numbers[..., :16] | numbers[..., 16:] << 4, scales, minima)
+
+
+def _not_below(values: Any) -> Any:
+    """Returns float32 values rounded up to float16, so that no number divided by them is out of range."""
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+        halves = np.where(halves < values, np.nextafter(halves, np.float16(np.inf)), halves)
+    if not np.isfinite(halves).all():
+        raise OverflowError("numbers that are too large for float16 scales, or not finite")
+    return halves
+
+
+def _divided(values: Any, scales: Any) -> Any:
+    scales = scales.astype(np.float32)
+    return np.rint(values / np.where(scales > 0, scales, 1))
 
 
 def number_bytes(form: Format) -> int:

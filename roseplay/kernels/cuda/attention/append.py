@@ -12,8 +12,6 @@ def _write(source, target, token, slot, head, token_stride, head_stride, block_s
     dims = tl.arange(0, PAD)
     mask = (head < NUM_HEADS)[:, None] & (dims < DIM)[None, :]
     numbers = tl.load(source + token * token_stride + head[:, None] * head_stride + dims[None, :], mask=mask, other=0.0)
-    finite = tl.abs(numbers.to(tl.float32)) < float("inf")  # false for NaN as well
-    numbers = tl.where(finite, numbers, 0.0)
     place = (slot // BLOCK_SIZE) * block_stride + head.to(tl.int64) * target_head_stride + (slot % BLOCK_SIZE) * DIM
     tl.store(target + place[:, None] + dims[None, :], numbers.to(target.dtype.element_ty), mask=mask)
 
@@ -29,7 +27,7 @@ def append_kernel(
     """Write keys and values of one token and ``BLOCK_H`` KV heads. Grid: tokens, groups of heads.
 
     ``k`` [tokens, kv_heads, k_dim] is written to ``keys`` [blocks, kv_heads, block_size, k_dim], ``v`` to ``values``. A
-    negative slot means block 0, which no request owns. Numbers that are not finite become 0, as in ``append_paged``.
+    negative slot means block 0, which no request owns.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from roseplay.kernels.cuda.attention.tiles import (
-    ChooseTiles,
     Launch,
     TensorCores,
     Tiles,
@@ -101,14 +100,11 @@ class TritonBackend:
     in the batch, where -1 means block 0.
 
     Raises ``ValueError`` if it cannot run on the device, which is a GPU unless Triton interprets.
-
-    Args:
-        tiles: chooses the tiles of each launch.
     """
 
     name = "triton"
 
-    def __init__(self, cache: KVCache, *, tiles: ChooseTiles = choose_tiles) -> None:
+    def __init__(self, cache: KVCache) -> None:
         on_gpu = cache.device.type == "cuda"
         why = missing(cache.device) if on_gpu or not available() else None
         if why is not None:
@@ -116,7 +112,7 @@ class TritonBackend:
         self._interpreted = interprets()
         if not on_gpu and not self._interpreted:
             raise ValueError(f"attention='triton' needs a CUDA device, the model is on {cache.device}")
-        self.cache, self._choose_tiles = cache, tiles
+        self.cache = cache
         # One launch after another counts in the same numbers, and leaves them 0.
         self._arrived = torch.zeros(_MOST_SPLIT_TILES, dtype=torch.int32, device=cache.device)
         self._no_parts = torch.zeros(16, device=cache.device)
@@ -173,7 +169,7 @@ class TritonBackend:
         if name not in batch.memo:
             device, decode_only = self._device, _one_token_a_row(batch)
             num_rows, group = batch.seq_lens.shape[0], num_heads // shape.num_kv_heads
-            tiles = self._choose_tiles(
+            tiles = choose_tiles(
                 Launch(
                     decode_only=decode_only,
                     num_tokens=batch.num_tokens,
@@ -260,8 +256,6 @@ def _pad(dim: int) -> int:
     return max(16, next_power_of_2(dim))
 
 
-def _suits(device: torch.device) -> bool:
-    return device.type == "cuda" and missing(device) is None
-
-
-register_backend(TritonBackend.name, TritonBackend, suits=_suits)
+register_backend(
+    TritonBackend.name, TritonBackend, suits=lambda device: device.type == "cuda" and missing(device) is None
+)

@@ -10,7 +10,6 @@ nothing in a kernel that is bound by memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -102,9 +101,6 @@ class Launch:
     itemsize: int
     shared_memory: int
     tensor_cores: TensorCores
-
-
-ChooseTiles = Callable[[Launch], Tiles]
 
 
 def tensor_cores(capability: int | None) -> TensorCores:

@@ -28,10 +28,7 @@ import { suggestions } from "./suggestions.js";
 const HUES = 8, FIGURES_MS = 250;
 
 export class Lane {
-  /**
-   * @param {number} index from 0
-   * @param {LaneActs} acts
-   */
+  /** @param {number} index from 0 @param {LaneActs} acts */
   constructor(index, acts) {
     this.index = index;
     this.number = index + 1;
@@ -149,7 +146,7 @@ export class Lane {
     const last = this.turns[this.turns.length - 1];
     if (!last || !this.news.state || OVER.has(this.news.state)) return;
     const question = last.asked.data;
-    const nothing = { text: "", text_from: 1, tokens_from: 1, widths: [], times: [], left_out: 0 };
+    const nothing = { text: "", text_from: 1, tokens_from: 1, widths: [], times: [], late: [], left_out: 0 };
     last.take({ ...nothing, rid: last.rid, question, state: "error", error });
     this.take({ ...this.news, turns: [], order: null, state: "error", have: "", waiting_ms: null, error });
   }

@@ -1,11 +1,12 @@
 /* The chats. The server keeps a tab's lanes; for each, this page keeps the stamp of what it has. Every poll sends the
  * stamps, so that a lost answer or a reload loses nothing. */
-import { set, write } from "../shared/dom.js";
-import { call } from "../shared/endpoints.js";
+import { write } from "../shared/dom.js";
+import { call } from "../shared/ask.js";
 import { on } from "../shared/events.js";
-import { inputOf, update } from "../shared/gradio.js";
+import { fill, inputOf } from "../shared/gradio.js";
 import { pointing } from "../shared/pointing.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
+import { tab } from "../shared/tab.js";
 import { Lane } from "./lane.js";
 import { findTurnsBy } from "./picking.js";
 import { sent } from "./sampling.js";
@@ -40,8 +41,8 @@ export function mount(element, events) {
     ask: (lane, prompt) => ask("submit", { lane, prompt }),
     edit: (lane, prompt) => ask("submit", { lane, prompt, edit: true }),
     again: (lane) => ask("regenerate", { lane }),
-    newChat: (lane) => call("new_chat", { lane }),
-    halt: (lane) => call("stop", { lane }),
+    newChat: (lane) => call("new_chat", { tab, lane }),
+    halt: (lane) => call("stop", { tab, lane }),
     say: (words) => write(said, words),
   };
   for (let i = 0; i < MOST; i++) lanes.push(new Lane(i, acts));
@@ -128,17 +129,18 @@ export function sendTo(chosen) {
 export const lanesShown = () => String(count);
 
 /* Call an endpoint once the server knows the settings typed so far. */
-const ask = (endpoint, values) => sent().then(() => call(endpoint, values));
+const ask = (endpoint, values) => sent().then(() => call(endpoint, { tab, ...values }));
 
 const promptBox = () => inputOf("prompt");
 
 /** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
-export async function send(prompt, sendTo, shown) {
-  const bar = promptBox(), all = Array.from({ length: Number(shown) }, (_, i) => i + 1);
-  const lane = sendTo === ALL ? all : Number(sendTo);
-  set(bar, { value: "" }).dispatchEvent(new Event("input", { bubbles: true })); // Gradio keeps the text, too
-  if (await ask("submit", { prompt, lane }) !== undefined) return update();
-  return [prompt, bar.value].filter(Boolean).join(" ");
+export async function onSend() {
+  const bar = promptBox();
+  const prompt = bar.value;
+  const all = Array.from({ length: count }, (_, i) => i + 1);
+  fill(bar, "");
+  const result = await ask("submit", { prompt, lane: to === ALL ? all : Number(to) });
+  if (result === undefined) fill(bar, [prompt, bar.value].filter(Boolean).join(" "));
 }
 
 function swiped() {

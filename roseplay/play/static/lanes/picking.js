@@ -28,7 +28,7 @@ function select(turn, k) {
   const step = stepOf(turn.rid, turn.times[k]);
   outline({ turn, k }, "chosen"); // it has a place of its own then, which stays uncovered
   const around = turn.marked("chosen")?.getBoundingClientRect();
-  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), p50: turn.usual(k), t: turn.times[k], around });
+  emit("select", { rid: turn.rid, step, token: k, itl: turn.gap(k), usual: turn.usual(k), t: turn.times[k], around });
 }
 
 function outline(where, name) {

@@ -5,24 +5,12 @@
 import { ask } from "../shared/ask.js";
 import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { inputOf, update } from "../shared/gradio.js";
+import { given } from "../shared/given.js";
+import { fill, inputOf, isFilled, update, whenMounted } from "../shared/gradio.js";
 import { whenReady } from "../shared/ready.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
 
-const FIELDS = {
-  system: "system",
-  temperature: "temperature",
-  top_p: "top-p",
-  top_k: "top-k",
-  min_p: "min-p",
-  repetition_penalty: "repetition",
-  max_new_tokens: "new-tokens",
-  seed: "seed",
-  stop: "stop",
-  priority: "priority",
-  tenant: "tenant",
-};
 /* Where a value comes from, as the controls' tooltips say it. */
 const SOURCES = {
   lane: "changed for this lane",
@@ -30,23 +18,21 @@ const SOURCES = {
   model: "recommended by the model's author, in its generation_config.json",
   page: "this program's default",
 };
-const LEFT = new Set(["seed", "priority", "tenant"]); // read when complete: at Enter, or when they lose the focus
 const RETRY_MS = 1000, TIMEOUT_MS = 10000;
 const panel = () => document.getElementById("rp-sampling"), opener = () => document.getElementById("sampling");
-const within = (name) => document.getElementById(`sampling-${FIELDS[name]}`);
+const idOf = (name) => given.sampling[name].control;
+const within = (name) => document.getElementById(idOf(name));
 
-let fill = null; // makes Gradio move the controls to what `shown` returns
+let limit = null; // has Gradio ask for `limits`
 let said = null; // the line for what was refused
 let answer = null; // the newest one, while no request is in progress
 let asked = 0; // the lane that the controls are for
 const waiting = []; // {lane, changes, reset, refill}, not sent yet
 const touched = new Set(); // fields that were changed since the last request that refills them
-const typing = new Set(); // fields with incomplete text
 let underWay = null;
 
 function open(yes) {
   if (!panel()) return;
-  sources();
   panel().classList.toggle("rp-shown", yes);
   opener().setAttribute("aria-expanded", String(yes));
   const first = yes ? panel().querySelector("textarea") : opener();
@@ -62,22 +48,23 @@ function lane() {
   return list ? numberOf(list.value) : 0;
 }
 
-const nameOf = (element) => Object.keys(FIELDS).find((name) => within(name) && within(name).contains(element));
-const box = (name) => within(name).querySelector("textarea, input[type=number], input");
+const nameOf = (element) => Object.keys(given.sampling).find((name) => within(name) && within(name).contains(element));
+const box = (name) => inputOf(idOf(name), "number") ?? inputOf(idOf(name));
 
-/* `input`: the element of a control that the user has changed. */
-function typed(name, input) {
+function onInput(event) {
+  const input = event.target;
+  const name = nameOf(input);
+  if (!name || isFilled(event)) return;
   touched.add(name);
-  if (LEFT.has(name)) return typing.add(name);
-  const number = input.type === "number" || input.type === "range";
-  if (number && Number.isNaN(input.valueAsNumber)) return; // an emptied number box: there is none until there is one
-  if (!number) return change(name, input.value);
+  const isText = !given.sampling[name].slider;
+  if (isText || Number.isNaN(input.valueAsNumber)) return; // there is no value until it is complete
   const { min, max } = within(name).querySelector("input[type=range]");
   change(name, Math.min(Number(max), Math.max(Number(min), input.valueAsNumber)));
 }
 
-function left(name) {
-  if (typing.delete(name)) change(name, box(name).value);
+function onTyped({ target }) {
+  const name = nameOf(target);
+  if (name && !given.sampling[name].slider) change(name, target.value);
 }
 
 // ---- sending ----------------------------------------------------------------------------------------------
@@ -92,7 +79,6 @@ function change(name, value) {
 function refill(of, reset) {
   asked = of;
   touched.clear();
-  typing.clear();
   waiting.push({ lane: of, changes: {}, reset, refill: true });
   send();
 }
@@ -130,16 +116,19 @@ async function post(body) {
 
 // ---- showing ----------------------------------------------------------------------------------------------
 function show(got, of, whole, refused) {
-  answer = { ...got, lane: of, fields: whole ? Object.keys(FIELDS) : refused };
-  sources();
-  fill();
+  answer = { ...got, lane: of };
+  whenMounted(Object.keys(given.sampling).map(idOf), () => {
+    sources();
+    const fields = whole ? Object.keys(given.sampling) : refused;
+    for (const name of fields) if (!touched.has(name)) fill(box(name), inControl(name, got.values[name]));
+    limit();
+  });
 }
 
-/* Say in each control's tooltip where its value comes from. Gradio may make the controls after the first answer. */
+/* Say in each control's tooltip where its value comes from. */
 function sources() {
-  for (const [name, source] of Object.entries(answer ? answer.sources : {})) {
-    const control = within(name);
-    if (control) set(control, { title: `${name}: ${SOURCES[source]}`, "data-source": source });
+  for (const [name, source] of Object.entries(answer.sources)) {
+    set(within(name), { title: `${name}: ${SOURCES[source]}`, "data-source": source });
   }
 }
 
@@ -160,31 +149,21 @@ export function toggle() {
   open(!panel().classList.contains("rp-shown"));
 }
 
-/** The values for the controls and the button under them: the answer's, or what the user has entered since. */
-export function shown() {
-  sources();
-  const values = Object.keys(FIELDS).map((name) => {
-    const keep = touched.has(name) || !answer.fields.includes(name);
-    const value = keep ? {} : { value: inControl(name, answer.values[name]) };
-    return update({ ...value, ...(name === "max_new_tokens" && longest()) });
-  });
-  return [...values, button()];
-}
+/** The end of the slider of an answer's length, and the button under the controls. */
+export const limits = () => [update(store.info ? { maximum: store.info.max_model_len - 1 } : {}), button()];
 
-/* A setting as its control shows it: stop strings one per line, null as nothing or as 0. */
+/* A setting as its control shows it: texts one per line, null as nothing or as the number that stands for it. */
 function inControl(name, value) {
-  if (name === "stop") return value.map((line) => line.replaceAll("\n", "\\n")).join("\n");
-  return value ?? (LEFT.has(name) ? "" : 0);
+  const { kind, off } = given.sampling[name];
+  if (kind === "strings") return value.map((line) => line.replaceAll("\n", "\\n")).join("\n");
+  return value ?? off ?? "";
 }
 
-/* Where the slider of an answer's length ends. */
-const longest = () => (store.info ? { maximum: store.info.max_model_len - 1 } : {});
-on("reset", () => answer && fill());
-on("replaced", () => fill && refill(lane(), false)); // it has other defaults, or has forgotten the tab's settings
+on("reset", () => answer && limit());
+on("replaced", () => limit && refill(lane(), false)); // it has other defaults, or has forgotten the tab's settings
 
-/** Wait until the server knows what has been typed. */
+/** Wait until the server knows what has been entered. */
 export async function sent() {
-  for (const name of [...typing]) left(name);
   while (underWay) await underWay;
 }
 
@@ -195,18 +174,17 @@ export function chosen(words) {
 
 /**
  * @param {HTMLElement} element the panel's head
- * @param {{show: () => void}} events `show` has Gradio put into the controls what `shown` returns
+ * @param {{limit: () => void}} events `limit` has Gradio ask for `limits`
  */
 export function mount(element, events) {
-  fill = events.show;
+  limit = events.limit;
   element.querySelector("button").onclick = () => open(false);
   said = make("p", { id: "rp-sampling-said", role: "alert", hidden: true });
   const box = set(panel(), { role: "dialog", "aria-label": "Sampling" });
   box.append(said);
-  box.addEventListener("input", ({ target }) => nameOf(target) && typed(nameOf(target), target));
-  box.addEventListener("focusout", ({ target }) => nameOf(target) && left(nameOf(target)));
+  box.addEventListener("input", onInput);
+  box.addEventListener("typed", onTyped);
   box.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && nameOf(event.target)) left(nameOf(event.target));
     const listOpen = event.target.closest("#sampling-lane")?.querySelector(".options"); // it closes first
     if (event.key !== "Escape" || listOpen) return;
     event.stopPropagation();

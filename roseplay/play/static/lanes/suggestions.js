@@ -19,10 +19,7 @@ const GENERAL = [
   ["What are the benefits of walking?", "Why do people like music?"],
 ];
 
-/**
- * The questions of a lane.
- * @param {number} lane from 0
- */
+/** The questions of a lane. @param {number} lane from 0 */
 export function suggestions(lane) {
   const questions = !store.info || store.info.model === EMBEDDED_MODEL ? ITS_OWN : GENERAL;
   return questions[lane % questions.length];

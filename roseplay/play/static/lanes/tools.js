@@ -19,10 +19,7 @@ const WORDS = {
 };
 
 export class LaneTools {
-  /**
-   * @param {import("./lane.js").Lane} lane
-   * @param {import("./lane.js").LaneActs} acts
-   */
+  /** @param {import("./lane.js").Lane} lane @param {import("./lane.js").LaneActs} acts */
   constructor(lane, acts) {
     const { number } = lane, [edits, again, copies, newChat] = Object.keys(ICONS).map((name) => tool(name, number));
     this.lane = lane;

@@ -1,22 +1,19 @@
 /* A question and its answer in a lane, and the position of each token in the answer's text.
  *
- * Slow tokens are tinted, in steps: by the median gap of their answer, without slow motion. Neighbours that look the
- * same share one text node, so usual tokens cost nothing. Model text enters the page only as text nodes. */
-import { make, makeButton, write } from "../shared/dom.js";
-import { emit } from "../shared/events.js";
+ * Late tokens are tinted, in steps: by how much longer than usual they took, of which the server tells. Neighbours that
+ * look the same share one text node, so usual tokens cost nothing. Model text enters the page only as text nodes. */
+import { make, write } from "../shared/dom.js";
 import { format } from "../shared/format.js";
-import { firstWhere, median } from "../shared/numbers.js";
-import { settingAt, slowed } from "../shared/past.js";
+import { firstWhere } from "../shared/numbers.js";
+import { slowed } from "../shared/past.js";
+import { cachedButton } from "../shared/popover.js";
 import { store } from "../shared/store.js";
-import { SLOW } from "../shared/tokenof.js";
 import { partsOf } from "./bold.js";
 import { thinkingPart, Thought } from "./thought.js";
 
-const STRONGEST = 7; // times the median: where the tint is strongest
+const LEAST = 1.5, STRONGEST = 7; // times the usual gap: where the tint is weakest and strongest
 const LEAST_TINT = 2, MOST_TINT = 30, LEVELS = 8; // tints in percent, and the number of shades
-const LEAST_GAPS = 6; // needed before any token counts as slow
 const NO_ROLE = "The chat template has no system role, so the system prompt is placed before the first question.";
-const AGAIN = 16; // new gaps after which the median is computed again
 /** States in which an answer no longer changes. */
 export const OVER = new Set(["done", "stopped", "error"]);
 
@@ -26,13 +23,7 @@ export class Turn {
   constructor(rid) {
     this.rid = rid;
     this.left = make("p", "rp-left");
-    this.cached = makeButton("", {
-      className: "rp-ask",
-      title: "Why not more?",
-      hidden: true,
-      "aria-haspopup": "dialog",
-    });
-    this.cached.onclick = () => emit("cached", { rid, element: this.cached });
+    this.cached = cachedButton(rid, { hidden: true });
     this.asked = document.createTextNode("");
     this.question = make("div", "rp-q", this.cached, this.asked);
     this.answer = make("div", "rp-a");
@@ -51,8 +42,7 @@ export class Turn {
     this.times = []; // ms of the engine's clock
     this.pieces = []; // {start, end, level, mark, node}
     this.drawn = 0; // number of tokens in pieces
-    this.p50 = null;
-    this.counted = 0;
+    this.late = new Map(); // the usual gap in ms, by when a late token came in hundredths of a ms
     this.last = 0; // hundredths of a millisecond
     /** @type {import("./thought.js").Part | null} */
     this.part = null;
@@ -71,13 +61,11 @@ export class Turn {
       this.times.push((this.last += news.times[i]) / 100);
     });
     if (news.question !== this.asked.data) this.asked.data = news.question;
-    const ended = OVER.has(news.state) && !OVER.has(this.state);
     this.state = news.state;
     this.begun = Boolean(news.thinking);
     this.think();
     this.embolden();
-    this.measure(OVER.has(news.state));
-    if (ended) this.redraw(); // with the median of the whole answer
+    this.takeLate(news.late);
     this.draw();
     this.say(news);
   }
@@ -99,18 +87,9 @@ export class Turn {
     if (!this.cached.hidden) write(this.cached, `${count(news.cached)} of ${count(news.prompt)} cached`);
   }
 
-  // ---- slow tokens ----------------------------------------------------------------------------------------
+  // ---- late tokens ----------------------------------------------------------------------------------------
   gap(k) {
     return k > 0 ? this.times[k] - this.times[k - 1] : NaN;
-  }
-
-  slowMotion(k) {
-    return settingAt("slow_motion", this.times[k]) ?? 1;
-  }
-
-  /** The median gap of its answer in the slow motion of token k, or null. */
-  usual(k) {
-    return this.p50 && this.p50 * this.slowMotion(k);
   }
 
   /** The slow motion since `ms` before its first token, see `slowed`. */
@@ -118,22 +97,24 @@ export class Turn {
     return this.times.length ? slowed(this.times[0] - ms, this.times[this.times.length - 1]) : "";
   }
 
-  /* `p50`: the median gap between two tokens in ms without slow motion, null while there are too few. */
-  measure(whole) {
-    const n = this.times.length - 1;
-    const soon = !whole && this.counted && n < this.counted + AGAIN;
-    if (n < (whole ? 2 : LEAST_GAPS) || n === this.counted || soon) return;
-    this.counted = n;
-    const gap = (_, i) => this.gap(i + 1) / this.slowMotion(i + 1);
-    const gaps = Float64Array.from({ length: n }, gap).filter((ms) => ms > 0);
-    this.p50 = gaps.length ? median(gaps) : null; // a gap of 0: a token that came with the one before
+  /* It may have been drawn before it was known to be late. @param {[number, number][]} late */
+  takeLate(late) {
+    for (const [t, usual] of late) this.late.set(Math.round(100 * t), usual);
+    const first = Math.min(this.drawn, ...late.map(([t]) => this.at(t)).filter((k) => k >= 0));
+    if (first < this.drawn) this.eraseFrom(first);
   }
 
-  /* 0 is not slow. */
+  /** The gap that was usual when token k came, if it was late. */
+  usual(k) {
+    return this.gap(k) > 0 ? this.late.get(Math.round(100 * this.times[k])) : undefined;
+  }
+
+  /* 0 is not late. */
   level(k) {
-    const ratio = this.p50 ? this.gap(k) / this.usual(k) : 0;
-    if (!(ratio > SLOW)) return 0;
-    return 1 + Math.round((LEVELS - 1) * Math.min(1, (ratio - SLOW) / (STRONGEST - SLOW)));
+    const usual = this.usual(k);
+    if (!usual) return 0;
+    const far = (this.gap(k) / usual - LEAST) / (STRONGEST - LEAST);
+    return 1 + Math.round((LEVELS - 1) * Math.min(1, Math.max(0, far)));
   }
 
   // ---- text -----------------------------------------------------------------------------------------------
@@ -184,6 +165,22 @@ export class Turn {
     const tint = LEAST_TINT + Math.round(((MOST_TINT - LEAST_TINT) * (level - 1)) / (LEVELS - 1));
     if (level) span.style.setProperty("--tint", `${tint}%`);
     place.append(span);
+  }
+
+  /* Take back what is drawn of token k and those after it. */
+  eraseFrom(k) {
+    const from = this.start(k);
+    while (this.pieces.length && this.pieces[this.pieces.length - 1].end > from) {
+      const piece = this.pieces[this.pieces.length - 1], { node, start, place } = piece;
+      if (start < from) {
+        node.data = this.text.slice(start, from);
+        piece.end = from;
+        break;
+      }
+      this.pieces.pop();
+      (node.parentNode === place ? node : node.parentNode).remove();
+    }
+    this.drawn = k;
   }
 
   redraw() {

@@ -1,14 +1,15 @@
-/* What cannot be shown of another server because it does not report it: its views are hidden (by absent.css, using the
- * attribute set here), and a panel lists them with the reasons. */
+/* What another server reports of all its clients, and what cannot be shown because it does not report it: views of that
+ * are hidden (by absent.css, using the attribute set here), and the panel lists them with the reasons. */
 import { make } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { store } from "../shared/store.js";
+import { served } from "./served.js";
 
 /** What a capability is needed for, in the page's own words; see engine/capabilities.py. */
 const NEEDED_FOR = {
   knobs: ["Scheduler", "Optimisations", "Show me"],
   clear_cache: ["Show me"],
-  steps: ["Tokens per step", "Preemptions"],
+  steps: ["Tokens per step", "Preemptions of a request"],
   blocks: ["KV blocks"],
   kv_usage: ["KV over time", "KV in use"],
   queue: ["Waiting requests"],
@@ -29,7 +30,8 @@ function lines() {
     fresh.forEach((view) => named.add(view));
     by.set(reason, [...(by.get(reason) || []), ...fresh]);
   }
-  return [...by].map(([reason, views]) => make("li", "", make("b", "", views.join(", ")), make("span", "", reason)));
+  const reasons = [...by].map(([reason, views]) => [views.join(", "), reason]);
+  return [...served(), ...reasons].map(([name, words]) => make("li", "", make("b", "", name), make("span", "", words)));
 }
 
 function show() {
@@ -39,6 +41,7 @@ function show() {
 
 on("reset", show);
 on("absent", show);
+on("frame", ({ frames }) => (frames || []).some(({ loads }) => loads && loads.length) && show());
 
 /** @param {HTMLElement} element a panel */
 export function mount(element) {

@@ -8,11 +8,7 @@ import { on } from "../shared/events.js";
 const WHEEL_PX = 60, PINCH = 1.5, DRAG_PX = 4; // a step of the wheel, a step of two fingers, and the least drag
 
 export class BlockZoom {
-  /**
-   * @param {HTMLCanvasElement} canvas
-   * @param {() => Layout} layout what is drawn now
-   * @param {() => void} changed
-   */
+  /** @param {HTMLCanvasElement} canvas @param {() => Layout} layout what is drawn now @param {() => void} changed */
   constructor(canvas, layout, changed) {
     /** @type {Zoom | null} null: all blocks are in view */
     this.at = null;

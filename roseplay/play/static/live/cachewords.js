@@ -31,6 +31,8 @@ function differs({ miss, block }) {
   return say`it differs from what is cached ${bold(`at token ${count(miss.position + 1)}`)}`;
 }
 
+const WHOLE = "Only whole blocks are shared. A shorter end is found when the very same prompt is sent again.";
+
 /** @type {Record<string, {because: (about: any) => string | Part[], helps: string}>} */
 const REASONS = {
   off: {
@@ -62,14 +64,8 @@ const REASONS = {
     helps: "Keep what changes at the end: a system prompt that stays exactly the same is found again, " +
       "block by block.",
   },
-  short: {
-    because: short,
-    helps: "Only whole blocks are shared. A shorter end is found when the very same prompt is sent again.",
-  },
-  unfilled: {
-    because: ({ block }) => `a block of ${tokens(block)} was never filled`,
-    helps: "Only whole blocks are shared. A shorter end is found when the very same prompt is sent again.",
-  },
+  short: { because: short, helps: WHOLE },
+  unfilled: { because: ({ block }) => `a block of ${tokens(block)} was never filled`, helps: WHOLE },
   ends: {
     because: ({ miss }) => `what is cached ends at token ${count(miss.found)}`,
     helps: "Only whole blocks are kept: where an answer ends within one, its end is computed again.",
@@ -93,12 +89,7 @@ export function sentenceOf(about) {
   }
   const reason = miss ? REASONS[miss.reason] : null;
   if (!reason) return [...there, " The rest was computed; the reason is not known."];
-  return [
-    ...there,
-    ` The ${cached ? "rest" : "prompt"} was computed, because `,
-    ...[reason.because(about)].flat(),
-    ".",
-  ];
+  return [...there, ` The ${cached ? "rest" : "prompt"} was computed, because `, reason.because(about), "."].flat();
 }
 
 /**

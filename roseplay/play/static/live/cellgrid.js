@@ -69,10 +69,7 @@ class CellGrid {
     return Math.floor(this.numbers.indexOf(number) / this.per);
   }
 
-  /**
-   * The place of a cell by its index: x, y, width and height.
-   * @returns {[number, number, number, number]}
-   */
+  /** The place of a cell by its index: x, y, width and height. @returns {[number, number, number, number]} */
   box(index) {
     const { left, top, columns, dx, dy, gap } = this, high = dy - gap - (dy === HIGH ? 1 : 0);
     return [left + (index % columns) * dx, top + Math.floor(index / columns) * dy, dx - gap, high];

@@ -48,10 +48,7 @@ const CLICK_PX = 4;
 const tidy = (seconds) => Math.round(seconds * 1e6) / 1e6;
 
 export class Chart extends Panel {
-  /**
-   * @param {HTMLElement} element a panel
-   * @param {ChartSpec} spec
-   */
+  /** @param {HTMLElement} element a panel @param {ChartSpec} spec */
   constructor(element, spec) {
     const values = { className: "rp-back", hidden: true, onclick: view.clear };
     const back = spec.timed && !spec.small ? makeButton("back to now", values) : null;

@@ -42,10 +42,7 @@ function elsewhere() {
   return absent().length ? [makeButton(words, { className: "rp-recorded", ...opens, onclick })] : [];
 }
 
-/**
- * Fill the page's list with those that can be shown here, once that is known.
- * @param {HTMLElement} element
- */
+/** Fill the page's list with those that can be shown here, once that is known. @param {HTMLElement} element */
 export function mount(element) {
   const words = "live on this engine; your settings are restored afterwards";
   const head = make("h4", "", make("b", "", HEADING), make("span", "", words)), list = make("ol");

@@ -1,9 +1,10 @@
 /* The guided demos: which one is playing, here or in another tab, and its caption. The server plays them; a recording
  * of one has its captions. Emits "demo" when this changes. */
-import { call } from "../shared/endpoints.js";
+import { call } from "../shared/ask.js";
 import { emit, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { poll } from "../shared/poll.js";
+import { tab } from "../shared/tab.js";
 import { view } from "./view.js";
 
 /** @import { Delta, DemoCaption } from "../shared/types.js" */
@@ -29,16 +30,16 @@ export const demos = {
 let spanBefore = view.span;
 
 function start(name = demos.list[0]?.name) {
-  if (name && !poll.starting && !poll.held && !demos.caption && !demos.elsewhere) call("start_demo", { name });
+  if (name && !poll.starting && !poll.held && !demos.caption && !demos.elsewhere) call("start_demo", { name, tab });
 }
 
 /* Go on, with the number of an answer if the caption asks for one. */
 function next(guess = 0) {
-  if (demos.own) call("next_caption", { guess });
+  if (demos.own) call("next_caption", { tab, guess });
 }
 
 function end() {
-  if (demos.own) call("end_demo");
+  if (demos.own) call("end_demo", { tab });
 }
 
 /**

@@ -31,10 +31,7 @@ export function gapsIn({ x0, x1 }) {
   return { runs, sorted: seen.slice(0, n).sort(), slow: slowedIn({ x0, x1 }) };
 }
 
-/**
- * The requests whose first token came in a window.
- * @param {{x0: number, x1: number}} window
- */
+/** The requests whose first token came in a window. @param {{x0: number, x1: number}} window */
 export function begunIn({ x0, x1 }) {
   const begun = ({ first, ttft_ms: ttft }) =>
     first !== null && ttft !== null && time.x(first) >= x0 && time.x(first) <= x1;

@@ -14,14 +14,13 @@ import { sharp } from "../shared/pen.js";
 import { pointing, standsBack } from "../shared/pointing.js";
 import { laneOf, store } from "../shared/store.js";
 import { colorOf, fade, hueOf } from "../shared/theme.js";
-import { SLOW } from "../shared/tokenof.js";
 import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
 import { gapsIn } from "./gaps.js";
 import { dotTrace, levelLine, lineLabel, verticalLine } from "../shared/chart/shapes.js";
 
 const MOST_POINTS = 4000, MOST_TICKS = 8;
-const SLOW_OF_P95 = 0.55; // a dot is large from there on, if it is slow by the median
+const LARGE_OF_P95 = 0.55, LARGE_OF_P50 = 1.5; // a dot is large from both on
 const LABEL_PX = 25;
 /** @type {[string, number, number[]][]} */
 const LINES = [["p50", 0.5, []], ["p95", 0.95, [4, 3]], ["p99", 0.99, [1.5, 2.5]]];
@@ -72,7 +71,7 @@ function draw(frame) {
   scale.log = scale.chosen ? scale.chosen === "log" : most > FAR_OFF * p[0];
   showScale(scale.log, slowMotion);
   const yaxis = yAxis({ max, least, most, p });
-  const { usual, slow } = choose(runs, sorted, Math.max(p[1] * SLOW_OF_P95, p[0] * SLOW), p[1]);
+  const { usual, slow } = choose(runs, sorted, Math.max(p[1] * LARGE_OF_P95, p[0] * LARGE_OF_P50), p[1]);
   const layout = { yaxis, shapes: [], annotations: [] };
   addLines(layout, p, yaxis, frame);
   const front = pointing.rid ?? (pointing.selected && pointing.selected.rid);

@@ -13,10 +13,7 @@ export function valueText(name, value) {
   return (name === "slow_motion" ? "×" : "") + format.value(value, given.settings.knobs[name]);
 }
 
-/**
- * "budget 512 → 256", for one change or several.
- * @param {Record<string, [any, any]>} changes
- */
+/** "budget 512 → 256", for one change or several. @param {Record<string, [any, any]>} changes */
 function knobText(changes) {
   const parts = Object.entries(changes).map(([name, [before, after]]) => {
     const label = given.settings.knobs[name]?.short || name.replace(/_/g, " ");

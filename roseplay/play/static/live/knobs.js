@@ -1,145 +1,58 @@
-/* Keeps the rail's controls and the engine's knobs in sync, even if another tab or a program sets a knob. A control is
- * not moved while the user is using it. */
+/* Keeps the rail's controls and the engine's knobs in sync, even if another tab or a program sets a knob. The controls
+ * are not moved while the user is using one. */
 import { make, write } from "../shared/dom.js";
-import { call } from "../shared/endpoints.js";
+import { call } from "../shared/ask.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given, isGpu } from "../shared/given.js";
-import { inputOf, update } from "../shared/gradio.js";
-import { poll } from "../shared/poll.js";
-import { keep, ofTab, stored } from "../shared/storage.js";
+import { choose, fill, inputOf, isFilled, typing, whenMounted } from "../shared/gradio.js";
+import { locked } from "../shared/lock.js";
 import { store } from "../shared/store.js";
 import { knobMarks, valueText } from "./knobmarks.js";
+import { boxText, place, showStop, stopAt } from "./stops.js";
 
-/** @import { Steady } from "../shared/types.js" */
-
-const IN_USE_MS = 700, AGAIN_MS = 150;
+const IN_USE_MS = 700;
+const AGAIN_MS = 150;
+const SLOW_FACTOR = 10; // where the box has none
 const { controls, settings } = given;
-const ofKind = (...kinds) => Object.keys(controls).filter((knob) => kinds.includes(settings.knobs[knob].kind));
-const SWITCHES = ofKind("switch"), CHOICES = ofKind("choice");
-const SLIDERS = ofKind("whole", "number").filter((knob) => knob !== "slow_motion");
-let ask = null, timer = 0, usedAt = 0, holding = false;
+const KNOBS = Object.keys(controls);
+const INPUTS = [...Object.values(controls).flatMap((id) => given.stops[id] ? [id, `${id}-value`] : id), "slow-factor"];
+const SWITCHES = KNOBS.filter((knob) => settings.knobs[knob].kind === "switch");
+let timer = 0;
+let usedAt = 0;
+let holding = false;
 
-const inRail = (event) => event.target instanceof Element && Boolean(event.target.closest("#rp-rail"));
-
-const listen = (name, listener) => document.addEventListener(name, listener, true);
-listen("pointerdown", (event) => (holding = inRail(event)));
-for (const end of ["pointerup", "pointercancel"]) {
-  listen(end, () => {
-    if (holding) usedAt = performance.now();
-    holding = false;
-  });
-}
-listen("input", (event) => {
-  if (inRail(event)) usedAt = performance.now();
-  if (event.target.dataset) event.target.dataset.typed = "1";
-});
-listen("focusin", (event) => {
-  if (event.target.dataset) delete event.target.dataset.typed;
-});
-
-/* Whether somebody types into a box of the part with this id. */
-function typing(id) {
-  /** @type {any} */
-  const at = document.activeElement;
-  return Boolean(at?.closest?.(`#${id}`)) && /^(text|number)$/.test(at.type) && Boolean(at.dataset.typed);
-}
-
-const busy = () => holding || typing("rp-rail") || performance.now() - usedAt < IN_USE_MS;
-
-function sync() {
-  clearTimeout(timer);
-  if (!ask || !Object.keys(store.knobs).length) return; // called again when there is one and the other
-  if (busy() || !inputOf("slow-factor")) timer = setTimeout(sync, AGAIN_MS);
-  else {
-    ask();
-    show();
-  }
-}
-
-/**
- * @param {HTMLElement} _element nothing to be seen
- * @param {{sync: () => void}} events `sync` has Gradio move the controls to where `controlValues` says
- */
-export function mount(_element, events) {
-  ask = events.sync;
-  sync();
-  show();
-}
-
-// ---- what is asked for ------------------------------------------------------------------------------------
+// ---- what the user enters ---------------------------------------------------------------------------------
 /** Values requested by the controls that no frame has confirmed yet. @type {Record<string, any>} */
 const asked = {};
-/**
- * Changes that are sent once the server has answered the previous ones.
- * @type {{knobs: object, answer: Promise<any>} | null}
- */
+/** Changes that are sent once the server has answered the previous ones. @type {Record<string, any> | null} */
 let waiting = null;
-let line = Promise.resolve(), underWay = false;
-
-/* Change a knob; resolves to all knobs, or to undefined if the server refuses it. While a slider is dragged, only its
- * newest position waits for the server's answer. */
-function setKnob(knob, value) {
-  asked[knob] = value;
-  if (!waiting) {
-    const knobs = {};
-    line = line.then(() => change(knobs));
-    waiting = { knobs, answer: line };
-  }
-  waiting.knobs[knob] = value;
-  return waiting.answer;
-}
-
-async function change(knobs) {
-  waiting = null;
-  underWay = true;
-  const answer = await call("set_knobs", { knobs });
-  underWay = false;
-  for (const [knob, value] of Object.entries(knobs)) {
-    if (asked[knob] !== value) continue; // another one has been asked for since
-    if (answer) asked[knob] = answer[knob];
-    else delete asked[knob];
-  }
-  if (!answer) sync();
-  return answer;
-}
-
-/* The engine has reported its knobs. */
-function forget() {
-  if (!underWay && !waiting) { for (const knob of Object.keys(asked)) delete asked[knob]; }
-}
+let underWay = false;
 
 const now = (knob) => knob in asked ? asked[knob] : store.knobs[knob];
 
-/** Handle a change of a switch, or of a slider of whole numbers; null is an emptied number box. */
-export function changed(knob, value) {
-  if (value !== null) setKnob(knob, typeof value === "number" ? Math.trunc(value) : value);
+/* While a slider is dragged, only its newest position waits for the server's answer. */
+function setKnob(knob, value) {
+  asked[knob] = value;
+  waiting = { ...waiting, [knob]: value };
+  if (!underWay) send();
 }
 
-/** Handle a new position of a slider over stops; returns the text for its box. */
-export function slid(knob, i) {
-  const name = controls[knob], value = given.stops[name][i];
-  if (value !== now(knob)) setKnob(knob, value);
-  return nameStop(name, i);
+async function send() {
+  underWay = true;
+  while (waiting) {
+    const knobs = waiting;
+    waiting = null;
+    const answer = await call("set_knobs", { knobs });
+    for (const [knob, value] of Object.entries(knobs)) {
+      if (asked[knob] !== value) continue; // another one has been asked for since
+      if (answer) asked[knob] = answer[knob];
+      else delete asked[knob];
+    }
+  }
+  underWay = false;
+  sync();
 }
-
-const boxText = (value) => value === null ? "∞" : String(value);
-
-/* Whether text was typed into a box since the last call. A box that loses the focus without it may show a value that
- * was changed elsewhere a moment ago; sending that would undo the change. */
-function wasTyped(name) {
-  const box = inputOf(name), was = Boolean(box && box.dataset.typed);
-  if (was) delete box.dataset.typed;
-  return was;
-}
-
-/** Handle a value typed into the box of such a slider; returns the new values of slider and box. */
-export async function typed(knob, text) {
-  if (wasTyped(`${controls[knob]}-value`) && text !== boxText(now(knob))) await setKnob(knob, text);
-  return [place(controls[knob], now(knob)), boxText(now(knob))];
-}
-
-const SLOW_FACTOR = 10; // where the box has none
 
 /* The factor in the box of slow motion, or 0. */
 function factorIn(text) {
@@ -147,126 +60,157 @@ function factorIn(text) {
   return factor > 1 && factor <= 1000 ? factor : 0;
 }
 
-/** Slow motion was switched on or off, with `text` in the box of its factor. */
-export function slowed(on, text) {
-  setKnob("slow_motion", on ? factorIn(text) || SLOW_FACTOR : 1);
+/** The knob to whose control an input belongs, and which input it is. @param {Event} event */
+function knobOf({ target }) {
+  const input = /** @type {HTMLInputElement} */ (target);
+  const knob = KNOBS.find((knob) => input.closest(`#${controls[knob]}, #${controls[knob]}-value`));
+  return { input, knob: knob ?? (input.closest("#slow-factor") ? "slow_motion" : undefined) };
 }
 
-/** Handle a typed factor of slow motion; returns the text for its box. While it is off, it stays off. */
-export async function factorTyped(text) {
-  const factor = factorIn(text), slow = now("slow_motion") > 1, was = wasTyped("slow-factor");
-  if (was && (!factor || (slow && factor !== now("slow_motion")))) await setKnob("slow_motion", factor || text);
-  return `×${now("slow_motion") > 1 ? now("slow_motion") : factor || SLOW_FACTOR}`;
+function onInput(event) {
+  if (isFilled(event)) return;
+  const { input, knob } = knobOf(event);
+  usedAt = performance.now();
+  if (!knob || input.type === "text") return; // a text is sent when it is complete
+  const id = controls[knob];
+  if (knob === "slow_motion") setKnob(knob, input.checked ? factorIn(inputOf("slow-factor").value) || SLOW_FACTOR : 1);
+  else if (input.type === "checkbox") setKnob(knob, input.checked);
+  else if (input.type === "radio") setKnob(knob, input.value);
+  else if (given.stops[id]) onSlide(knob);
+  else if (input.value) setKnob(knob, Math.trunc(Number(input.value))); // an emptied box has no value yet
 }
 
-// ---- sliders over a list of values, whose own value is an index -------------------------------------------
-/** The text of the value at an index of a slider; screen readers hear it instead of the index. */
-export function nameStop(name, i) {
-  const value = given.stops[name][i];
-  inputOf(name, "range")?.setAttribute("aria-valuetext", value === null ? "unlimited" : String(value));
-  return value % 1 ? String(value) : format.limit(value);
+function onSlide(knob) {
+  const value = stopAt(controls[knob]);
+  showStop(controls[knob], value);
+  if (value !== now(knob)) setKnob(knob, value);
 }
 
-/** The index whose value is nearest, as Stops.place() in Python finds it. */
-export function place(name, value) {
-  const stops = given.stops[name];
-  if (value === null) return stops.length - 1;
-  const far = (stop) => (stop === null ? Infinity : Math.abs(Math.log(stop / value)));
-  return stops.reduce((best, stop, i) => (far(stop) < far(stops[best]) ? i : best), 0);
+function onTyped(event) {
+  const { input, knob } = knobOf(event);
+  usedAt = 0;
+  if (knob && input.type === "text") {
+    const factor = factorIn(input.value);
+    if (knob !== "slow_motion" && input.value !== boxText(now(knob))) setKnob(knob, input.value);
+    else if (knob === "slow_motion" && (!factor || now(knob) > 1)) setKnob(knob, factor || input.value);
+  }
+  sync(); // which also undoes what Gradio makes of a number out of range
+}
+
+/* Enter has Gradio show the other state of a switch, without an event. */
+function onKey(event) {
+  if (event.key !== "Enter" || event.target.type !== "checkbox") return;
+  event.preventDefault();
+  event.stopPropagation();
+  event.target.click();
+}
+
+const ofRail = (listener) => (event) => {
+  if (event.target instanceof Element && event.target.closest("#rp-rail")) listener(event);
+};
+document.addEventListener("input", ofRail(onInput), true);
+document.addEventListener("typed", ofRail(onTyped), true);
+document.addEventListener("keydown", ofRail(onKey), true);
+document.addEventListener("pointerdown", ofRail(() => (holding = true)), true);
+for (const type of ["pointerup", "pointercancel"]) {
+  document.addEventListener(type, () => {
+    if (holding) usedAt = performance.now();
+    holding = false;
+  }, true);
+}
+
+// ---- what the controls show -------------------------------------------------------------------------------
+const busy = () => holding || typing("#rp-rail") || underWay || performance.now() - usedAt < IN_USE_MS;
+
+function sync() {
+  clearTimeout(timer);
+  if (!Object.keys(store.knobs).length) return; // called again when there are some
+  if (busy()) timer = setTimeout(sync, AGAIN_MS);
+  else {
+    const known = KNOBS.filter((knob) => knob in store.knobs); // old recordings lack some
+    for (const knob of known) showKnob(knob, now(knob));
+    show();
+  }
+}
+
+function showKnob(knob, value) {
+  const id = controls[knob];
+  const { kind } = settings.knobs[knob];
+  if (knob === "slow_motion") {
+    const box = inputOf("slow-factor");
+    fill(inputOf(id), value > 1);
+    fill(box, `×${value > 1 ? value : factorIn(box.value) || SLOW_FACTOR}`);
+  } else if (given.stops[id]) showStop(id, value);
+  else if (kind === "switch") fill(inputOf(id), Boolean(value && !lacksGpu(knob)));
+  else if (kind === "choice") choose(id, value);
+  else fill(inputOf(id, "number"), value);
 }
 
 /* How far along its track a value stands, 0 to 1. */
-function along(name, value) {
-  if (given.stops[name]) return place(name, value) / (given.stops[name].length - 1);
-  const range = inputOf(name, "range");
+function along(id, value) {
+  if (given.stops[id]) return place(id, value) / (given.stops[id].length - 1);
+  const range = inputOf(id, "range");
   return range ? (value - Number(range.min)) / (Number(range.max) - Number(range.min)) : 0;
 }
 
-/* A control's value, unless somebody types into it: Gradio calls `controlValues` a while after `ask`. */
-const unlessTyped = (name, value) => (typing(name) ? update() : value);
+/* The knobs that another server can change, if it cannot change all. */
+const limited = () => Object.keys(store.info?.knob_limits ?? {});
 
-/** The values for the controls, in the order of Controls.wire(). */
-export function controlValues() {
-  const { knobs } = store, slow = knobs.slow_motion > 1;
-  const sliders = SLIDERS.flatMap((knob) => {
-    const name = controls[knob], value = knobs[knob];
-    if (!given.stops[name]) return [unlessTyped(name, value)];
-    return [place(name, value), unlessTyped(`${name}-value`, boxText(value))];
-  });
-  const factor = slow ? unlessTyped("slow-factor", `×${knobs.slow_motion}`) : update();
-  const chosen = CHOICES.map((knob) => knobs[knob]);
-  return [...sliders, ...chosen, ...SWITCHES.map(switchState), slow, factor, ...traffic()];
-}
+const FIXED = "It needs a restart of the server.";
+const lacksGpu = (knob) => settings.knobs[knob].needs === "a GPU" && !(store.info && isGpu(store.info.device));
 
-/** What a knob needs and this engine lacks, or "". */
+/** What a knob needs and this engine lacks, or why it cannot be changed, or "". */
 export function lacks(knob) {
-  const { needs } = given.settings.knobs[knob];
-  return needs === "a GPU" && !(store.info && isGpu(store.info.device)) ? needs : "";
+  const changeable = limited();
+  if (changeable.length && !changeable.includes(knob)) return FIXED;
+  return lacksGpu(knob) ? settings.knobs[knob].needs : "";
 }
 
-/* What needs a GPU is among More settings unless there is one. */
+/* What needs a GPU is among More settings, and cannot be used, unless there is one. */
 function arrange() {
-  const more = document.getElementById("rp-more-knobs"), last = document.getElementById("rp-slow-row");
-  for (const knob of SWITCHES.filter((knob) => settings.knobs[knob].needs && store.info)) {
-    const control = document.getElementById(controls[knob]), inMore = more?.contains(control);
-    if (control && inMore && !lacks(knob)) last?.before(control);
-    else if (control && !inMore && lacks(knob)) more?.append(control);
+  const more = document.getElementById("rp-more-knobs");
+  const last = document.getElementById("rp-slow-row");
+  for (const knob of KNOBS.filter((knob) => store.info && (settings.knobs[knob].needs || limited().length))) {
+    const control = document.getElementById(controls[knob]);
+    const lacking = lacks(knob), most = store.info.knob_limits?.[knob];
+    const info = control?.querySelector(".info-text");
+    if (lacksGpu(knob) && !more?.contains(control)) more?.append(control);
+    else if (settings.knobs[knob].needs && !lacksGpu(knob) && more?.contains(control)) last?.before(control);
+    for (const input of inputsOf(knob)) if (!locked(input)) input.disabled = Boolean(lacking);
+    if (most) endAt(knob, most);
+    if (control && limited().length) control.title = most ? "Higher values need a restart of the server." : FIXED;
+    const hint = most ? `up to ${format.count(most)}` : settings.knobs[knob].hint;
+    if (info) write(info, lacking === FIXED ? "fixed" : lacking ? `needs ${lacking}` : hint);
   }
 }
 
-const isOn = (knob) => store.knobs[knob] && !lacks(knob);
-
-function switchState(knob) {
-  const { needs, hint } = given.settings.knobs[knob], lacking = lacks(knob);
-  if (!needs) return isOn(knob);
-  return update({ value: isOn(knob), interactive: !lacking, info: lacking ? `needs ${lacking}` : hint });
+/** All inputs of a knob's control. @returns {NodeListOf<HTMLInputElement>} */
+function inputsOf(knob) {
+  const boxes = knob === "slow_motion" ? "#slow-factor" : `#${controls[knob]}-value`;
+  return document.querySelectorAll(`:is(#${controls[knob]}, ${boxes}) :is(input, textarea)`);
 }
 
-const UNCHANGED = update(), KEPT = "roseplay-traffic";
-/** @type {[string, "number"?][]} in the order of `traffic` */
-const BOXES = [["answer-length", "number"], ["burst-size", "number"], ["steady-rate-value"]];
-let pacedFor = ""; // the model
-addEventListener("pagehide", () => { // for a reload
-  const values = BOXES.map(([name, type]) => Number(inputOf(name, type)?.value));
-  if (pacedFor) keep(KEPT, JSON.stringify({ model: pacedFor, values }), ofTab);
-});
-
-/* Answer length, burst size and rate when this tab was reloaded, if they were chosen for this model. */
-function kept(name) {
-  const { model, values } = JSON.parse(stored(KEPT, ofTab) ?? "{}");
-  return model === name && values.every((value) => value > 0) ? values : null;
-}
-
-/** The steady traffic that runs. @type {Steady | null} */
-let steady = null;
-
-on("own", (own) => (steady = own.steady && own.steady.on ? own.steady : null));
-
-/* Answer length, burst size, and the two parts of the rate. An answer gets at most half of the model's context. For a
- * model that is new to the page, the values are those of running traffic, or suit the model's speed. */
-function traffic() {
-  if (!store.info || poll.held) return [UNCHANGED, UNCHANGED, UNCHANGED, UNCHANGED]; // a recording sends nothing
-  const { info, pace } = store, maximum = Math.max(16, Math.min(256, Math.floor(info.max_model_len / 32) * 16));
-  if (pace && pacedFor !== info.model) {
-    pacedFor = info.model;
-    const [length, burst, rate] = kept(info.model) ?? [pace.answer, pace.burst, pace.rate];
-    const sent = { rate, max_new_tokens: length, ...steady };
-    const answer = update({ maximum, value: Math.min(sent.max_new_tokens, maximum) });
-    return [answer, burst, place("steady-rate", sent.rate), String(sent.rate)];
+/* Let the slider of a knob end where another server does. */
+function endAt(knob, most) {
+  const id = controls[knob], stops = given.stops[id];
+  if (stops) given.stops[id] = [...stops.filter((stop) => stop !== null && stop < most), most];
+  const end = String(stops ? given.stops[id].length - 1 : most);
+  for (const type of /** @type {("range" | "number")[]} */ (["range", "number"])) {
+    inputOf(id, type)?.setAttribute("max", end);
   }
-  const now = Number(inputOf("answer-length", "number")?.value);
-  return [update({ maximum, ...(now > maximum && { value: maximum }) }), UNCHANGED, UNCHANGED, UNCHANGED];
 }
+on("lock", arrange); // a lock that ends enables every control
+
+const isOn = (knob) => store.knobs[knob] && !lacksGpu(knob);
 
 // ---- what follows from the knobs --------------------------------------------------------------------------
 function show() {
   const { knobs } = store;
-  if (!document.getElementById("rp-rail") || !Object.keys(knobs).length) return;
   arrange();
-  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacks(knob)).length}`;
+  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacksGpu(knob)).length}`;
   const hint = document.querySelector("#rp-opt-head h3 span");
   if (hint) write(hint, `${count} on`);
-  const chip = document.querySelector(".rp-slow-chip");
+  const chip = /** @type {HTMLElement | null} */ (document.querySelector(".rp-slow-chip"));
   if (chip) {
     chip.hidden = !(knobs.slow_motion > 1);
     write(chip, `×${knobs.slow_motion}`);
@@ -275,19 +219,14 @@ function show() {
   summary(knobs, `${count} optimisations on`);
   const share = along(controls.step_max_tokens, knobs.step_max_tokens);
   document.getElementById("rp-budget-row")?.style.setProperty("--rp-step", String(share));
-  for (const knob of SLIDERS) {
-    const name = controls[knob], stops = given.stops[name];
-    const words = knobs[knob] === null ? "unlimited" : String(knobs[knob]);
-    if (stops) inputOf(name, "range")?.setAttribute("aria-valuetext", words);
-  }
 }
 
-listen("click", ({ target }) => {
+document.addEventListener("click", ({ target }) => {
   const button = target instanceof Element && target.closest("#rp-more-button");
   if (!button) return;
   const shown = document.getElementById("rp-more-knobs").classList.toggle("rp-shown");
   button.setAttribute("aria-expanded", String(shown));
-});
+}, true);
 
 function summary(knobs, count) {
   const policy = document.querySelector("#rp-more-button span");
@@ -304,27 +243,21 @@ function ticks() {
     for (const [knob, [before]] of Object.entries(mark.changes)) {
       const control = document.getElementById(controls[knob]);
       control?.classList.add("rp-was");
-      if (SLIDERS.includes(knob)) control?.style.setProperty("--rp-was", String(along(controls[knob], before)));
+      if (control?.querySelector("[type=range]")) {
+        control.style.setProperty("--rp-was", String(along(controls[knob], before)));
+      }
     }
   }
 }
 
-on("reset", () => {
-  forget();
-  show();
-  sync();
-});
-on("lock", () => { // a lock that ends enables every control
-  if (!store.info) return;
-  for (const knob of SWITCHES.filter(lacks)) {
-    const box = inputOf(controls[knob]);
-    if (box) box.disabled = true;
-  }
-});
-on("frame", (delta) => {
-  if (!(delta.frames || []).some((frame) => frame.knobs && frame.knobs.length)) return;
-  forget();
-  show();
-  ticks();
-  sync();
-});
+/* The engine has reported its knobs. */
+function take() {
+  if (!underWay) { for (const knob of Object.keys(asked)) delete asked[knob]; }
+  whenMounted(INPUTS, () => {
+    show();
+    ticks();
+    sync();
+  });
+}
+on("reset", take);
+on("frame", (delta) => (delta.frames || []).some((frame) => frame.knobs && frame.knobs.length) && take());

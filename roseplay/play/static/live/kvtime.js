@@ -45,9 +45,14 @@ function drawShare({ window, T }) {
   const samples = told.slice(Math.max(0, before)).filter(({ x }) => x <= window.x1);
   if (!samples.length) return { empty: true, layout, summary: `${TITLE} Nothing reported yet.` };
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
-  const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, time.now()) / 1000];
+  const end = store.loads.at(-1).kv_usage === null ? time.x(store.loads.at(-1).t) : time.now(); // else it is not known
+  const x = [...samples.map((one) => Math.max(one.x, window.x0) / 1000), Math.min(window.x1, end) / 1000];
   const summary = `${TITLE} ${format.percent(height(newest), 0)} of the KV cache is held.`;
-  return { traces: [areaTrace(x, [...samples, newest].map(height), T.ink3, true)], layout, summary };
+  const area = areaTrace(x, [...samples, newest].map(height), T.ink3, true);
+  const preempted = samples.filter((one, i) => i && one.preemptions > samples[i - 1].preemptions).map((one) =>
+    one.x / 1000
+  );
+  return { traces: [area, diamonds(preempted, 97, T)], layout, summary };
 }
 
 function draw(frame) {
@@ -67,18 +72,20 @@ function draw(frame) {
   if (newest && newest.shared + newest.active > LEAST_SHARE * total) document.body.classList.add("rp-memory");
   if (!newest) return { empty: true, layout, traces: strips.traces, summary: `${TITLE} No steps in view.` };
   const layer = (height, color) => areaTrace(x, all.map(height), color, true);
-  const diamond = { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } };
   const traces = [
     layer((s) => s.shared + s.active + s.cached, T.cached),
     layer((s) => s.shared + s.active, T.ink3),
     layer((s) => s.shared, T.shared),
     ...strips.traces,
-    dotTrace(preemptions, preemptions.map(() => top * 0.97), diamond),
+    diamonds(preemptions, top * 0.97, T),
   ];
   const { shared, active, cached, free } = newest;
   const held = `Of ${total} blocks ${shared} are shared, ${active} active, ${cached} cached, ${free} free.`;
   return { traces, layout, summary: `${TITLE} ${held}${stripSentence(newest)}` };
 }
+
+const diamonds = (x, y, T) =>
+  dotTrace(x, x.map(() => y), { symbol: "diamond", size: 8, color: T.surface, line: { color: T.ink, width: 1 } });
 
 /* Up to where the y axis goes. */
 function height(samples, total, window) {

@@ -120,11 +120,7 @@ function settingsRows() {
   );
 }
 
-/**
- * What was chosen.
- * @param {HTMLElement} form
- * @param {boolean} simulated
- */
+/** What was chosen. @param {HTMLElement} form @param {boolean} simulated */
 function chosenSettings(form, simulated) {
   const of = (name) => /** @type {HTMLInputElement} */ (form.querySelector(`[name=${name}]`)).value.trim();
   const pool = of("pool"), inBytes = of("unit") !== "";
@@ -210,10 +206,7 @@ class Picker {
   }
 }
 
-/**
- * Open the list for the chip, or close it.
- * @param {HTMLElement} opener
- */
+/** Open the list for the chip, or close it. @param {HTMLElement} opener */
 export const toggleModels = (opener) =>
   popover.toggle({
     name: "models",

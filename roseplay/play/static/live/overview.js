@@ -48,12 +48,11 @@ export function drawOverview(g, [top, bottom], slots) {
   g.setLineDash([]);
 }
 
-/* Another server's reports: each is valid until the next. */
+/* Another server's reports: each is valid until the next, of which one that knows nothing is left out. */
 function told() {
-  const { x0, x1 } = timeline.window,
-    loads = store.loads.filter(({ running, waiting }) => running !== null && waiting !== null);
+  const { x0, x1 } = timeline.window, { loads } = store;
   const ends = loads.map((_, i) => (i + 1 < loads.length ? time.x(loads[i + 1].t) : x1));
   return loads.map(({ t, running, waiting }, i) => [time.x(t), ends[i], running, waiting])
-    .filter(([from, to]) => to >= x0 && from <= x1)
+    .filter(([from, to, ...counts]) => to >= x0 && from <= x1 && !counts.includes(null))
     .map(([from, to, running, waiting]) => [timeline.x(from), timeline.x(to), running, waiting]);
 }

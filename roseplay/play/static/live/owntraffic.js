@@ -1,7 +1,7 @@
 /* The user's own traffic: a file is chosen here, or dropped on the row, and the server plays it. The page keeps the
  * file, so that it can be played again; the tab's polls report the progress. */
 import { ask, sentence } from "../shared/ask.js";
-import { write } from "../shared/dom.js";
+import { set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { poll } from "../shared/poll.js";
@@ -118,8 +118,7 @@ on("reset", () => {
 export function mount(element) {
   row = /** @type {HTMLElement} */ (element.closest("#rp-own"));
   const part = (selector) => row.querySelector(selector);
-  row.setAttribute("role", "group");
-  row.setAttribute("aria-label", "Your own traffic");
+  set(row, { role: "group", "aria-label": "Your own traffic" });
   takeFiles(part(".rp-choose"), part("input"), row, choose);
   part(".rp-choose").disabled = false; // it could open nothing before
   part(".rp-play").onclick = () => (isOn() ? stop() : play());

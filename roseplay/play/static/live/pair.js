@@ -14,11 +14,12 @@ import { demos } from "./demos.js";
 
 const KEPT = "roseplay-pair";
 
-/** `open`: whether it is shown instead of its line; `demo`: whether a demo made it. */
-const shown = { pair: /** @type {Pair | null} */ (null), open: false, demo: false };
+/** `open`: whether it is shown instead of its line; `demo`: whether a demo made it; `problem`: with a link. */
+const shown = { pair: /** @type {Pair | null} */ (null), open: false, demo: false, problem: "" };
 
 /** @type {PairPanel | null} */
 let panel = null;
+let linked = shown.pair; // what a link has shown
 let ofDemo = false; // whether the demo that is playing has made a pair
 
 /** @param {HTMLElement} element */
@@ -30,26 +31,23 @@ export function mount(element) {
     opened: open,
     more: () => [makeButton(crossIcon(), dismiss)],
   });
-  panel.showPair(shown.pair, shown.open);
+  restore();
   readLink();
   addEventListener("hashchange", readLink);
 }
 
 /** Show a pair, or none. @param {Pair | null} pair */
-function take(pair, opened = true, demo = false) {
-  Object.assign(shown, { pair, open: opened, demo });
+function take(pair, opened = true, demo = false, problem = "") {
+  Object.assign(shown, { pair, open: opened && !problem, demo, problem });
   changed();
 }
 
-function open(yes) {
-  shown.open = yes;
-  changed();
-}
+const open = (yes) => take(shown.pair, yes, shown.demo);
 
 function changed() {
   if (!poll.held) keep(KEPT, shown.pair && JSON.stringify(shown), ofTab);
   const held = shown.demo && demos.caption && !ends();
-  panel?.showPair(held ? null : shown.pair, shown.open);
+  panel?.showPair(held ? null : shown.pair, shown.open, shown.problem);
   emit("pair");
 }
 
@@ -57,9 +55,9 @@ function changed() {
 function restore() {
   try {
     const { pair, open: opened, demo } = JSON.parse(stored(KEPT, ofTab));
-    take(parsePair(JSON.stringify(pair)), opened, demo);
+    take(parsePair(JSON.stringify(pair)), opened, demo, shown.problem);
   } catch {
-    take(null); // nothing, or of another version of the page
+    take(null, false, false, shown.problem); // nothing, or of another version of the page
   }
 }
 
@@ -67,15 +65,15 @@ async function readLink() {
   try {
     const pair = await pairIn(location.hash);
     if (!pair) return;
-    take(pair);
+    take(linked = pair);
   } catch (error) {
-    panel.showPair(shown.pair, false, error.message);
+    take(shown.pair, false, shown.demo, error.message);
   }
   history.replaceState(null, "", location.pathname + location.search);
   panel.element.scrollIntoView({ block: "nearest" }); // on narrow screens it is below
 }
 
-on("reset", () => (poll.held ? take(null) : restore()));
+on("reset", () => (poll.held ? shown.pair === linked || take(null) : restore()));
 on("frame", (/** @type {Delta} */ { reset, frames = [], demo }) => {
   if (reset) return; // what happened before the page was opened
   for (const { requests = [], pair } of frames) {

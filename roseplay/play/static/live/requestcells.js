@@ -1,7 +1,6 @@
 /* A row of the table of requests, and the details below it on a phone, where most columns do not fit. */
-import { make, makeButton, set, write } from "../shared/dom.js";
-import { emit } from "../shared/events.js";
-import { factList, factRow } from "../shared/popover.js";
+import { make, set, write } from "../shared/dom.js";
+import { cachedButton, factList, factRow } from "../shared/popover.js";
 import { hueOf } from "../shared/theme.js";
 import { partsText } from "../shared/waits.js";
 import { COLUMNS, sourceOf } from "./requestrows.js";
@@ -25,7 +24,7 @@ export function makeRow(known) {
     const cell = make(i ? "td" : "th", `rp-of-${name}${words ? " rp-words" : ""}`);
     return i ? cell : set(cell, { scope: "row" });
   });
-  const tr = make("tr", { tabIndex: -1 }, ...cells), ask = askButton(known);
+  const tr = make("tr", { tabIndex: -1 }, ...cells), ask = cachedButton(known.rid, { tabIndex: -1 });
   cells[CACHED].append(ask);
   tr.dataset.rid = String(known.rid);
   const mark = { "aria-hidden": true, style: `--hue: var(--rp-c${hueOf(known.rid)})` };
@@ -47,24 +46,12 @@ export function showParts(known, tr) {
   /** @type {HTMLElement} */ (cell.firstChild).style.background = stops.length ? `linear-gradient(90deg,${stops})` : "";
 }
 
-/* What opens the reason why no more of a prompt was cached. */
-function askButton({ rid }) {
-  const button = makeButton("", {
-    className: "rp-ask",
-    tabIndex: -1,
-    title: "Why not more?",
-    "aria-haspopup": "dialog",
-  });
-  button.onclick = () => emit("cached", { rid, element: button });
-  return button;
-}
-
 /** @param {Request} known @param {import("./requestrows.js").Column} column */
 function fact(known, { name, title, show }) {
   if (ON_PHONES.includes(name)) return null;
   const text = show(known) || "–";
   if (name !== "cached") return factRow(title, text);
-  const button = askButton(known);
+  const button = cachedButton(known.rid, { tabIndex: -1 });
   write(button, text);
   return factRow(title, button);
 }

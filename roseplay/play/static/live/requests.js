@@ -41,8 +41,9 @@ export function requestTable(element) {
     state.filter = /** @type {keyof typeof FILTERS} */ (word);
     again();
   });
-  const csv = makeButton("CSV", { className: "rp-back", title: "These requests as a table for a spreadsheet" });
-  csv.onclick = () => saveFile("roseplay-requests.csv", asCsv(all()), "text/csv;charset=utf-8");
+  const save = () => saveFile("roseplay-requests.csv", asCsv(all()), "text/csv;charset=utf-8");
+  const title = "These requests as a table for a spreadsheet";
+  const csv = makeButton("CSV", { className: "rp-back", title, onclick: save });
   listen();
   return { box, filters, csv, again };
 }
@@ -63,14 +64,13 @@ function build() {
 
 /** @param {import("./requestrows.js").Column} column */
 function heading({ name, title, meaning, words }) {
-  const button = makeButton(title, { title: meaning });
-  button.onclick = () => {
+  const onclick = () => {
     const { order } = state;
     state.order = { column: name, down: order.column === name ? !order.down : !words };
     showOrder();
     again();
   };
-  return make("th", { scope: "col", className: `rp-of-${name}` }, button);
+  return make("th", { scope: "col", className: `rp-of-${name}` }, makeButton(title, { title: meaning, onclick }));
 }
 
 function showOrder() {

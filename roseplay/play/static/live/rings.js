@@ -62,9 +62,7 @@ function requestsOf({ burst, requests }) {
   return [...store.requests.values()].filter((one) => requests ? requests.includes(one.rid) : one.burst === burst);
 }
 
-/**
- * The preemptions of a burst's requests, at their view times, the first one first.
- * @param {Ring} ring */
+/** The preemptions of a burst's requests, at their view times, the first one first. @param {Ring} ring */
 function preemptedIn(ring) {
   const found = requestsOf(ring).flatMap(({ rid, preempted }) => preempted.map((t) => ({ rid, x: time.x(t) })));
   return found.sort((a, b) => a.x - b.x);
@@ -155,10 +153,7 @@ function stepAt(plot, ring) {
   return top && bottom && { x: top.x, y: top.y, width: bottom.x - top.x, height: bottom.y - top.y };
 }
 
-/**
- * The first of a burst's diamonds that has a row.
- * @param {HTMLElement} panel
- * @param {Ring} ring */
+/** The first of a burst's diamonds that has a row. @param {HTMLElement} panel @param {Ring} ring */
 function diamondIn(panel, ring) {
   const { left, top } = panel.querySelector("canvas").getBoundingClientRect();
   const drawn = preemptedIn(ring).find(({ rid }) => rows.of({ rid }) < timeline.shown);

@@ -25,7 +25,7 @@ import { tableHead } from "../shared/table.js";
 
 const REAL =
   " Scheduler, prefix cache, KV blocks and traffic are real; a cost model estimates how long each step takes. ";
-const SATURATED = "saturated, the queue keeps growing";
+const SATURATED = "saturated", GROWING = `${SATURATED}, the queue keeps growing`;
 
 /** @type {HTMLElement | null} */
 let mark = null;
@@ -36,19 +36,19 @@ let dialog = null;
 export function label() {
   const { info, stats } = store;
   if (!info?.simulated) return "";
-  return stats?.saturated ? SATURATED : info.evidence ?? "";
+  return stats?.saturated ? GROWING : info.evidence ?? "";
 }
 
 function show() {
-  const { info } = store, simulated = Boolean(info?.simulated);
+  const { info, stats } = store, simulated = Boolean(info?.simulated);
   document.body.toggleAttribute("data-simulated", simulated);
   if (!mark) return;
   mark.hidden = !simulated;
   if (!simulated) return;
-  const [where, words] = [...mark.children], full = label();
+  const [where, words] = [...mark.children];
   write(where, info.device);
-  write(words, full.split(/ \(|, /)[0]);
-  mark.title = `${info.simulated}. Now: ${full}. Where every number comes from`;
+  write(words, stats?.saturated ? SATURATED : info.evidence_kind ?? label());
+  mark.title = `${info.simulated}. Now: ${label()}. Where every number comes from`;
 }
 on("reset", show);
 on("frame", show);

@@ -5,11 +5,7 @@ import { clock, time } from "../shared/time.js";
 
 /** @typedef {{step: number, x0: number, x1: number, slot: number}} Span a step, its stretch in ms and its ring slot */
 
-/**
- * The stretch of the step in a ring slot.
- * @param {number} slot
- * @returns {Span}
- */
+/** The stretch of the step in a ring slot. @param {number} slot @returns {Span} */
 export function stepSpan(slot) {
   const { steps } = store;
   return { step: steps.step_id[slot], x0: time.x(steps.t0[slot]), x1: time.x(steps.t1[slot]), slot };
@@ -35,10 +31,7 @@ export function stepsIn({ x0, x1 }) {
   return slots;
 }
 
-/**
- * The step at a moment of view time, or null.
- * @param {number} ms
- */
+/** The step at a moment of view time, or null. @param {number} ms */
 export function stepAt(ms) {
   const [slot] = stepsIn({ x0: ms, x1: ms });
   return slot === undefined ? null : stepSpan(slot);

@@ -1,26 +1,29 @@
 /* Steady traffic: its switch and its figures. The server sends the requests; the switch asks for them and follows the
  * tab's polls. While it is on, a change of rate, kind, length or spacing applies at once. */
 import { make, write } from "../shared/dom.js";
-import { call } from "../shared/endpoints.js";
+import { call } from "../shared/ask.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { chosenIn, inputOf } from "../shared/gradio.js";
+import { given } from "../shared/given.js";
+import { choose, chosenIn, fill, inputOf, isFilled, whenMounted } from "../shared/gradio.js";
 import { press } from "../shared/legend.js";
+import { tell } from "../shared/message.js";
 import { poll } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
-import { nameStop, place } from "./knobs.js";
+import { nameStop, showStop, stopAt } from "./stops.js";
 
 /** @import { Steady } from "../shared/types.js" */
 
-const SETTLE_MS = 300, FOLLOWS = "#answer-length, #mix";
+const SETTLE_MS = 300;
+const FOLLOWS = "#answer-length, #mix";
 
 let row = null;
-/** Gradio's events. @type {Record<"show" | "tell", (data?: object) => void>} */
-let events = null;
 /** The newest figures. @type {Steady | null} */
 let figures = null;
 let wanted = null; // on or off, as requested, until a poll after the server's answer arrives
-let underWay = false, again = false, heard = 0, timer = 0;
+let unanswered = 0; // requests
+let heard = 0; // polls since the last answer
+let timer = 0;
 let known = ""; // the plan that was requested here, or that is running
 let expected = false; // whether it should be on, so that its end must be reported
 let told = null; // the seed of the traffic whose end was reported
@@ -43,33 +46,36 @@ function ask(turnOn) {
   known = planned();
   clearTimeout(timer);
   timer = 0;
-  if (underWay) again = true;
-  else {
-    underWay = true;
-    call("steady", turnOn ? plan() : { rate: 0 }).then(answered);
-  }
+  unanswered++;
+  call("steady", { tab, ...(turnOn ? plan() : { rate: 0 }) }).then(() => {
+    unanswered--;
+    heard = 0;
+  });
   draw();
 }
 
-/* The server has taken what was asked for, or refused it. */
-function answered() {
-  underWay = false;
-  heard = 0;
-  if (!again) return;
-  again = false;
-  ask(wanted);
-}
-
-/** The rate's slider has another place; returns the text of its box. */
-export function slid(i) {
-  changed();
-  return nameStop("steady-rate", i);
-}
-
-/** A control has another value: where there is traffic, it goes on under the new plan. */
-export function changed() {
+/* Where there is traffic, it goes on under the new plan. */
+function onPlan() {
   clearTimeout(timer);
   timer = isOn() ? setTimeout(apply, SETTLE_MS) : 0;
+}
+
+function onInput(event) {
+  const { target } = event;
+  if (isFilled(event) || !(target instanceof Element)) return;
+  const slides = target.closest("#steady-rate");
+  if (slides) nameStop("steady-rate", stopAt("steady-rate"));
+  if (slides || target.closest(FOLLOWS)) onPlan();
+}
+
+function onTyped({ target }) {
+  if (!target.closest("#steady-rate-value")) return;
+  const [least, most] = given.rates;
+  const typed = Number(rate());
+  const valid = typed >= least && typed <= most;
+  if (!valid) tell(`The rate must be from ${least} to ${most}.`);
+  showStop("steady-rate", valid ? typed : stopAt("steady-rate"));
+  onPlan();
 }
 
 function apply() {
@@ -85,7 +91,7 @@ function take(now) {
   if (!row) return;
   figures = now;
   // A poll that was in progress when the server answered may still report the previous state.
-  if (!underWay && !timer && ++heard > 1) settle(now);
+  if (!unanswered && !timer && ++heard > 1) settle(now);
   draw();
 }
 
@@ -94,7 +100,8 @@ function settle(now) {
   const on = Boolean(now && now.on);
   if (expected && !on && (!now || (now.stopped && now.seed !== told))) {
     told = now && now.seed;
-    events.tell({ tab });
+    const reason = now ? now.stopped : "the server no longer knew this tab";
+    tell(`Steady traffic stopped: ${reason}.`);
   }
   expected = on;
   if (on) follow(now);
@@ -106,13 +113,11 @@ function follow({ rate, spacing, label, max_new_tokens: length }) {
   if (runs === known) return;
   known = runs;
   space(spacing);
-  if (planned() !== runs) events.show();
-}
-
-/** The values for rate, its box, answer length and kind of prompts. */
-export function controlValues() {
-  const { rate, label, max_new_tokens: length } = figures;
-  return [place("steady-rate", rate), String(rate), length, label];
+  whenMounted(["steady-rate", "steady-rate-value", "answer-length", "mix"], () => {
+    showStop("steady-rate", rate);
+    fill(inputOf("answer-length", "number"), length);
+    choose("mix", label);
+  });
 }
 
 // ---- showing ----------------------------------------------------------------------------------------------
@@ -146,13 +151,9 @@ on("reset", () => {
   draw();
 });
 
-/**
- * @param {HTMLElement} element the row with the switch
- * @param {typeof events} triggers `show` has Gradio move the controls to `controlValues`, `tell` says why it stopped
- */
-export function mount(element, triggers) {
+/** @param {HTMLElement} element the row with the switch */
+export function mount(element) {
   row = element;
-  events = triggers;
   row.querySelector("[role=switch]").onclick = () => ask(!isOn());
   for (const button of row.querySelectorAll("[data-spacing]")) {
     button.onclick = () => {
@@ -160,8 +161,7 @@ export function mount(element, triggers) {
       if (isOn()) ask(true);
     };
   }
-  document.addEventListener("input", ({ target }) => {
-    if (target instanceof Element && target.closest(FOLLOWS)) changed();
-  });
+  document.addEventListener("input", onInput);
+  document.addEventListener("typed", onTyped);
   draw();
 }

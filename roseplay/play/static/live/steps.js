@@ -6,7 +6,7 @@
  * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
 import { drawUprights, drawWords } from "../shared/chart/axes.js";
 import { linear } from "../shared/chart/scale.js";
-import { svg, write } from "../shared/dom.js";
+import { make, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine, segmented } from "../shared/legend.js";
@@ -37,13 +37,14 @@ const ROW = 13, LEAST_ROW = 4, MORE_PX = 12, CHUNK = 10, DECODE = 3, LANES_GAP =
 const NOTCH_PX = 3; // steps wider than this stand apart
 const NOTHING = "One row per request: when it waited, and which steps computed it.";
 
-let panel = null, pen = null, g = null, rare = [], shades = null, summary = "No steps yet.";
+let panel = null, pen = null, g = null, rare = [], shades = null, waitWord = null, summary = "No steps yet.";
 
 export function mount(element) {
   const describe = () => `Step timeline. ${summary}`, spec = { every: 1, follows: true, keys: true, draw, describe };
   panel = new Panel(element, { name: "steps", canvas: "rp-steps", ...spec });
   const { canvas } = panel;
   ({ pen, pen: { g } } = panel);
+  waitWord = make("span");
   const table = requestTable(element), legends = legend();
   const views = segmented("view", ["timeline", "ITL", "requests"], (word) => {
     const asTable = word === "requests";
@@ -70,8 +71,9 @@ export function mount(element) {
   on("step", panel.soon);
 }
 
-/* Change the title if there are no steps: then it shows requests. */
+/* Change the title if there are no steps: then it shows requests, and another server may compute while they wait. */
 function rename() {
+  write(waitWord, store.absent.steps ? "waiting" : "queued");
   if (store.absent.steps) panel.rename("Requests", "Requests over time");
   else panel.rename("Steps");
 }
@@ -343,7 +345,7 @@ function legend() {
     [svg(9, 12, bar(0, 3, 12), bar(5, 3, 12)), "prompt chunk", "rp-of-steps"],
     [svg(12, 4, bar(0, 12, 3)), "decode", ""],
     [svg(12, 12, path("M6 1l5 5l-5 5l-5 -5z", "var(--rp-surface)")), "preempted", "rp-roomy rp-of-steps rp-preempted"],
-    [legendLine("ink3", 1, "1 2", 12), "queued", "rp-roomy"],
+    [legendLine("ink3", 1, "1 2", 12), waitWord, "rp-roomy"],
     [svg(9, 9, path("M2.5 2.5v-2h6v6h-2M.5 2.5h6v6h-6z", "none")), "copied", "rp-roomy rp-copied"],
   ].map((entry) => legendEntry(...entry));
 }

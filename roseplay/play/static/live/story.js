@@ -138,10 +138,7 @@ on("demo", () => {
   }
 });
 
-/**
- * What it shows: a demo, the first screen, or what happened.
- * @returns {{about: string, sentences: Sentence[]}}
- */
+/** What it shows: a demo, the first screen, or what happened. @returns {{about: string, sentences: Sentence[]}} */
 function state() {
   const { caption, elsewhere } = demos;
   if (caption) return { about: "demo", sentences: [caption.caption] };

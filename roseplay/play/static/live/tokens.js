@@ -93,9 +93,9 @@ function inWords(step) {
 
 /* Host and device time of a step, that of its masks, and whether it was replayed, if the record has them. */
 function parts(i) {
-  const { host_ms: host, device_ms: device, mask_ms: took, mask_wait_ms: waited, graph } = store.steps,
+  const { host_ms: host, device_ms: device, mask_ms: took, mask_wait_ms: waited, replayed } = store.steps,
     masks = took[i] ? `, masks ${format.ms(took[i])}, waited for ${format.ms(waited[i])}` : "",
-    how = masks + (graph[i] === null ? "" : graph[i] ? ", CUDA graph" : ", no CUDA graph");
+    how = masks + (replayed[i] === null ? "" : replayed[i] ? ", replayed" : ", not replayed");
   return host[i] || device[i] ? ` (host ${format.ms(host[i])}, device ${format.ms(device[i])}${how})` : how;
 }
 

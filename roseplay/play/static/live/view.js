@@ -21,20 +21,12 @@ export const view = {
   clear,
 };
 
-/**
- * What is shown at the view time `now`.
- * @param {number} now
- * @returns {TimeWindow}
- */
+/** What is shown at the view time `now`. @param {number} now @returns {TimeWindow} */
 function window(now, span = view.span) {
   return view.zoom ? { ...view.zoom, live: false } : latest(now, span);
 }
 
-/**
- * The newest stretch, zoomed or not.
- * @param {number} now
- * @returns {TimeWindow}
- */
+/** The newest stretch, zoomed or not. @param {number} now @returns {TimeWindow} */
 function latest(now, span = view.span) {
   return { x0: now - span, x1: now, now, live: true };
 }

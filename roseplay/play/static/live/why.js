@@ -1,14 +1,10 @@
-/* "Why was this token slow?": what the store knows about a token, as a reason, which `SENTENCES` words, and facts.
- *
- * The reason is the first cause that applies: a preemption, steps that left the request out, prompts in its step,
- * masks of structured outputs, copied blocks, a large batch. Usual is the median gap of nearby tokens whose steps
- * computed no prompts or, for one that is not slow by it, that of its answer, by which lanes tint. */
+/* "Why was this token slow?": the words for what the server has decided, and facts from the store. A token that is not
+ * late has no cause. */
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
-import { median } from "../shared/numbers.js";
 import { settingAt, slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
-import { SLOW, tokenOf } from "../shared/tokenof.js";
+import { tokenOf } from "../shared/tokenof.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
@@ -30,23 +26,22 @@ import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
  * @property {{words: string, ms: number}[]} [waits]
  */
 
-const AROUND_MS = 15000, LEAST_GAPS = 5, LARGE_BATCH = 1.5, MOST_NAMED = 3;
+const MOST_NAMED = 3;
 const LEAST_BUDGET = 16; // a lower one is not suggested
 const NAMED = 0.1; // the least share of a gap whose place is named
 const { count, many } = format;
 /** A time in milliseconds, without its unit. */
 export const bare = (v) => v < 9.95 ? v.toFixed(1) : count(v);
-export const milliseconds = (v) => `${bare(v)} ms`;
+export const milliseconds = (v) => `${bare(v)}\u00a0ms`;
 
 /**
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
  * @param {number} rid
  * @param {number} stepId
- * @param {number | null} [p50] the median gap of its answer, from its lane
  * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any,
  *   facts: [string, Part[]][], help: string} | null}
  */
-export function why(rid, stepId, p50 = null) {
+export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
   if (row < 0) return null;
   const step = Object.fromEntries(steps.names.map((name) => [name, steps[name][slot]]));
@@ -58,8 +53,7 @@ export function why(rid, stepId, p50 = null) {
     token,
     known: requests.get(rid) || null,
     entries: store.entriesOf(slot),
-    normal: usual(rid, token, step.t1, factor, p50),
-    leftOut: gap ? leftOut(rid, token, row) : 0,
+    row,
     factor,
   };
   const reason = reasonOf(found), sentence = SENTENCES[reason.cause](reason);
@@ -68,10 +62,10 @@ export function why(rid, stepId, p50 = null) {
   return { ...found, title: titleOf(found), reason, sentence, facts: factsOf(found), help: helpOf(found) };
 }
 
-function titleOf({ token, normal }) {
+function titleOf({ token }) {
   if (!token) return "What did this step compute?";
   if (Number.isNaN(token.itl)) return "Why did the first token take so long?";
-  return !normal || token.itl > normal.itl * SLOW ? "Why was this token slow?" : "Was this token slow?";
+  return token.cause || Number.isNaN(token.usual) ? "Why was this token slow?" : "Was this token slow?";
 }
 
 // ---- what is known ----------------------------------------------------------------------------------------
@@ -88,39 +82,8 @@ function numbered(rid, step) {
   return found ? { ...found, number: whole ? number : null } : null;
 }
 
-/* The gap and batch that are usual: of those around a time or, unless the token is slow by them, of its answer. */
-function usual(rid, token, t, factor, p50) {
-  const nearby = medians(t, factor, null), answer = medians(t, factor, rid);
-  if (answer && p50) answer.itl = p50;
-  return [nearby, answer].find((one) => one && token?.itl > one.itl * SLOW) ?? nearby ?? answer;
-}
-
-/* Median gap and batch in the same slow motion; null if there are too few. They are of one answer or, without one, of
- * steps without prompt tokens around a time. */
-function medians(t, factor, rid) {
-  const { tokens, steps, stepRow } = store, gaps = [], batches = [];
-  let last = null, counts = false, batch = 0;
-  for (let i = tokens.end - 1; i >= tokens.first; i--) {
-    const slot = i & tokens.mask;
-    if (rid === null && tokens.t[slot] > t + AROUND_MS) continue;
-    if (rid === null && tokens.t[slot] < t - AROUND_MS) break;
-    if (rid !== null && tokens.request_id[slot] !== rid) continue;
-    if (tokens.step_id[slot] !== last) {
-      last = tokens.step_id[slot];
-      const row = stepRow(last), at = row & steps.mask;
-      counts = row >= 0 && (rid !== null || steps.prompt_tokens[at] === 0) &&
-        settingAt("slow_motion", steps.t1[at]) === factor;
-      batch = counts ? steps.decode_tokens[at] : 0;
-    }
-    if (!counts || !(tokens.itl_ms[slot] > 0)) continue;
-    gaps.push(tokens.itl_ms[slot]);
-    batches.push(batch); // one for each gap, so that both medians are of the same tokens
-  }
-  return gaps.length < LEAST_GAPS ? null : { itl: median(gaps), batch: median(batches) };
-}
-
 /* Steps that began and ended within the gap and computed only other requests. */
-function leftOut(rid, token, row) {
+function leftOut({ rid, token, row }) {
   const { steps } = store;
   let n = 0;
   for (let i = row - 1; i >= steps.first && steps.t0[i & steps.mask] >= token.t - token.itl - 1; i--) {
@@ -169,32 +132,34 @@ function promptsOf({ entries, rid }) {
 
 /** @returns {Reason} */
 function reasonOf(found) {
-  const { rid, token, known, step, normal, entries } = found;
+  const { rid, token, known, step, entries } = found;
   if (!token) {
     const own = entries.find((entry) => entry.rid === rid);
     return { cause: "no token", took: step.t1 - step.t0, tokens: own ? own.prompt_tokens : 0 };
   }
   if (Number.isNaN(token.itl)) return ofFirst(found);
-  const gap = { took: token.itl, usual: normal && normal.itl },
-    others = promptsOf(found),
-    preempted = preemption(found);
-  if (preempted >= 0) {
-    const waited = Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted]);
-    return { cause: "preempted", ...gap, waited, ...regained(found, preempted) };
+  const usual = Number.isNaN(token.usual) ? null : token.usual, gap = { cause: token.cause, took: token.itl, usual };
+  const preempted = preemption(found);
+  switch (token.cause) {
+    case "preempted": {
+      if (preempted < 0) break; // it is no longer kept
+      const waited = Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted]);
+      return { ...gap, waited, ...regained(found, preempted) };
+    }
+    case "left out":
+      return { ...gap, steps: leftOut(found) };
+    case "prompts":
+      return { ...gap, tokens: step.prompt_tokens, requests: promptsOf(found) };
+    case "masks":
+      return { ...gap, masks: step.mask_wait_ms };
+    case "copies":
+      return { ...gap, blocks: step.block_copies };
+    case "batch":
+      return { ...gap, batch: step.decode_tokens, usualBatch: step.usual_batch };
+    case null:
+      if (usual !== null) return { ...gap, cause: "nothing unusual" };
   }
-  if (found.leftOut > 0) return { cause: "left out", ...gap, steps: found.leftOut };
-  if (step.prompt_tokens > 0 && others.length) {
-    return { cause: "prompts", ...gap, tokens: step.prompt_tokens, requests: others };
-  }
-  if (normal && token.itl <= normal.itl * SLOW) return { cause: "nothing unusual", ...gap };
-  if (normal && step.mask_wait_ms > (token.itl - normal.itl) / 2) {
-    return { cause: "masks", ...gap, masks: step.mask_wait_ms };
-  }
-  if (step.block_copies > 0) return { cause: "copies", ...gap, blocks: step.block_copies };
-  if (normal && step.decode_tokens > normal.batch * LARGE_BATCH) {
-    return { cause: "batch", ...gap, batch: step.decode_tokens, usualBatch: normal.batch };
-  }
-  return { cause: "unknown", ...gap, outside: Math.max(0, token.itl - step.device_ms) };
+  return { ...gap, cause: "unknown", outside: Math.max(0, token.itl - step.device_ms) };
 }
 
 function ofFirst({ known, step }) {
@@ -262,11 +227,9 @@ const SENTENCES = {
 /* An estimate of how long a gap that prompts prolonged would have been with a lower budget: of its time beyond the
  * usual, the share that corresponds to the prompt tokens the step would have computed. "" if unknown. */
 function helpOf(found) {
-  const { token, step, normal } = found, prompt = step.prompt_tokens;
-  const slow = token && normal && token.itl > normal.itl * SLOW && !found.leftOut && preemption(found) < 0;
-  const budget = 2 ** Math.floor(Math.log2(prompt / 2));
-  if (!slow || budget < LEAST_BUDGET || !promptsOf(found).length) return "";
-  const about = normal.itl + (token.itl - normal.itl) * (budget / prompt);
+  const { token, step } = found, prompt = step.prompt_tokens, budget = 2 ** Math.floor(Math.log2(prompt / 2));
+  if (token?.cause !== "prompts" || Number.isNaN(token.usual) || budget < LEAST_BUDGET) return "";
+  const about = token.usual + (token.itl - token.usual) * (budget / prompt);
   const chunked = settingAt("chunked_prefill", step.t1) === false ? "chunked prefill and " : "";
   return `With ${chunked}${given.settings.knobs.prefill_max_tokens.short} ${count(budget)}: about ${
     milliseconds(about)
@@ -295,6 +258,6 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     ...(step.swapped_out || step.swapped_in
       ? [["swapped out, in", [`${sizeOf(step.swapped_out)}, ${sizeOf(step.swapped_in)}`]]]
       : []),
-    ...(step.graph === null ? [] : [["CUDA graph", [step.graph ? "used" : "not used"]]]),
+    ...(step.replayed === null ? [] : [["replayed", [step.replayed ? "yes" : "no"]]]),
   ];
 }

@@ -5,6 +5,7 @@ import { format } from "../shared/format.js";
 import { factList, factRow, popover, requestTag } from "../shared/popover.js";
 import { slowed } from "../shared/past.js";
 import { store } from "../shared/store.js";
+import { preemptedAbout } from "./served.js";
 import { bare, bold, milliseconds, say, why } from "./why.js";
 
 const lastPress = { x: innerWidth / 2, y: innerHeight / 2 };
@@ -14,7 +15,7 @@ document.addEventListener("pointerdown", ({ clientX, clientY }) => {
 
 function drawn(part) {
   if (typeof part === "string") return part;
-  return "bold" in part ? make("b", "", part.bold.replace(/ ms$/, "\u00a0ms")) : requestTag(part.rid);
+  return "bold" in part ? make("b", "", part.bold) : requestTag(part.rid);
 }
 
 export const paragraph = (parts) => make("p", "", ...parts.map(drawn));
@@ -28,12 +29,16 @@ function bar({ decode_tokens: decode, prompt_tokens: prompt }) {
 }
 
 /* For a token whose step is no longer kept, or never was: the gap, from its lane or its dot. */
-function past({ itl, p50, t }) {
-  const median = p50 ? `; the median of its answer is ${bare(p50)}` : "";
+function past({ itl, usual, t }) {
+  const instead = usual ? ` instead of ${bare(usual)}` : "";
   const took = Number.isNaN(itl) || itl === undefined
     ? []
-    : say`It took ${bold(milliseconds(itl))}${median}${slowed(t)}. `;
-  const why = store.absent.steps ? `${store.absent.steps}, so the reason is not known.` : "";
+    : say`It took ${bold(milliseconds(itl))}${instead}${slowed(t)}. `;
+  const { steps } = store.absent, preempted = steps ? preemptedAbout(t - (itl || 0), t) : 0;
+  const reason = preempted
+    ? `. About then it preempted ${format.many(preempted, "request")}, of any client, as its KV blocks ran out.`
+    : ", so the reason is not known.";
+  const why = steps && steps + reason;
   return paragraph([...took, why || "Its step is no longer kept, so nothing more is known."]);
 }
 
@@ -45,7 +50,7 @@ function contents({ facts, sentence, step, help }) {
 let replacing = false;
 
 on("select", (what) => {
-  const answer = what && what.step !== null ? why(what.rid, what.step, what.p50) : null;
+  const answer = what && what.step !== null ? why(what.rid, what.step) : null;
   replacing = true; // the popover that closes now is replaced, not dismissed
   if (popover.name === "why") popover.close();
   replacing = false;

@@ -3,7 +3,7 @@
  * While it is shown, controls that would send something or change a knob are locked: the settings shown are the
  * recorded ones. */
 import { make, makeButton, pathIcon, set, write } from "../shared/dom.js";
-import { emit, on } from "../shared/events.js";
+import { emit, isHeard, on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { lock, SENDING } from "../shared/lock.js";
 import { store } from "../shared/store.js";
@@ -37,7 +37,7 @@ function build() {
   document.body.append(bar);
 }
 
-/* Take the traffic from this moment on to the Lab, with the settings of this moment and what changed in them last. */
+/* Hand over the traffic from this moment on, with the settings of this moment and what changed in them last. */
 function forkHere() {
   replay.pause();
   const { recording } = replay, at = replay.at(), text = trafficFrom(recording, at);
@@ -93,7 +93,7 @@ function show() {
   set(parts.toggle, { "aria-label": playing ? "Pause" : "Play", title: `${playing ? "Pause" : "Play"} (Space)` });
   parts.speed.value = String(replay.speed);
   write(parts.back, served ? `Back to ${served}` : "Back to live");
-  parts.fork.hidden = Boolean(served); // there is no engine
+  parts.fork.hidden = Boolean(served) || !isHeard("fork"); // there is no engine, or nothing takes it
   parts.back.hidden = Boolean(served) && served === recording.name;
   figures();
 }

@@ -24,11 +24,7 @@ export function trafficFrom(recording, ms) {
   return lines.sort((a, b) => a.arrival_s - b.arrival_s).map((line) => `${JSON.stringify(line)}\n`).join("");
 }
 
-/**
- * @param {Recording} recording
- * @param {number} moment
- * @returns {Map<number, Known>}
- */
+/** @param {Recording} recording @param {number} moment @returns {Map<number, Known>} */
 function knownBy(recording, moment) {
   const known = new Map(), { request_id: ofToken, t: timeOfToken } = places(recording.columns.tokens);
   const names = tenantNames(recording);

@@ -40,8 +40,8 @@ export function beginLanes(snapshot) {
 function ask(rid, title, about) {
   const lane = about?.lane, thinking = about?.thinking;
   if (!lane) return false;
-  // `widths`, `times`: of each token from `first` on, the length of its text and when it came
-  const turn = { rid, title, thinking, text: "", widths: [], times: [], first: 0 };
+  // `widths`, `times`: of each token from `first` on, the length of its text and when it came; `late`: as in news
+  const turn = { rid, title, thinking, text: "", widths: [], times: [], late: [], first: 0 };
   turns.set(rid, turn);
   if (!lanes.has(lane)) lanes.set(lane, []);
   lanes.get(lane).push(turn);
@@ -56,7 +56,9 @@ function take(frame) {
   for (const [rid, title] of frame.titles || []) ask(rid, title, asked.get(rid));
   for (const token of frame.tokens) {
     const turn = turns.get(token[column.request_id]);
-    if (turn) turn.times.push(token[column.t]);
+    if (!turn) continue;
+    turn.times.push(token[column.t]);
+    if (token[column.cause] && token[column.usual_ms]) turn.late.push([token[column.t], token[column.usual_ms]]);
   }
   for (const [rid, index, text] of frame.texts || []) {
     const turn = turns.get(rid);
@@ -75,11 +77,7 @@ function shown(turn, known) {
 }
 
 // ---- what lanes lack ----------------------------------------------------------------------------------------------
-/**
- * What the lanes lack after these frames.
- * @param {Frame[]} frames
- * @returns {LaneNews[]}
- */
+/** What the lanes lack after these frames. @param {Frame[]} frames @returns {LaneNews[]} */
 export function laneNews(frames) {
   for (const frame of frames) take(frame);
   const list = [];
@@ -92,7 +90,7 @@ export function laneNews(frames) {
     const whole = () => all.map((turn) => turnNews(turn, store.requests.get(turn.rid), null));
     const turns = had ? [turnNews(last, known, had)] : whole(), order = had ? null : all.map((turn) => turn.rid);
     list.push({ lane, rid: last.rid, title: last.title, have: "", order, turns, ...now });
-    sent.set(lane, { key, chars, tokens });
+    sent.set(lane, { key, chars, tokens, late: last.late.length });
   }
   return list;
 }
@@ -121,7 +119,8 @@ const aboutRequest = (known) => ({
 
 /* Times are sent in hundredths of a millisecond since the previous token. */
 function turnNews(turn, known, had) {
-  const { tokens, chars } = had || { tokens: 0, chars: 0 }, hundredths = turn.times.map((t) => Math.round(100 * t));
+  const { tokens, chars, late } = had || { tokens: 0, chars: 0, late: 0 },
+    hundredths = turn.times.map((t) => Math.round(100 * t));
   return {
     rid: turn.rid,
     question: turn.title,
@@ -132,13 +131,15 @@ function turnNews(turn, known, had) {
     tokens_from: tokens,
     widths: turn.times.map((_, i) => turn.widths[i] || 0).slice(tokens),
     times: hundredths.slice(tokens).map((t, i) => t - (hundredths[tokens + i - 1] || 0)),
+    late: turn.late.slice(late),
     ...(known ? aboutRequest(known) : { state: "done" }),
   };
 }
 
 function stateOf(known) {
   if (known.finished !== null) return { abort: "stopped", error: "error" }[known.reason] || "done";
-  return known.first !== null ? "decode" : known.target ? "prefill" : "queued";
+  if (known.first !== null) return "decode";
+  return known.target ? "prefill" : store.absent.steps ? "waiting" : "queued";
 }
 
 function rate(times) {

@@ -1,5 +1,5 @@
-/* Asks the server for what is below /ui: data of the page, and actions for which there is no endpoint. Endpoints are
- * called through Gradio, by endpoints.js. */
+/* Asks the server for what is below /ui: data of the page, and actions. */
+import { tell } from "./message.js";
 
 const NO_ANSWER = "the server does not answer";
 
@@ -12,8 +12,11 @@ const NO_ANSWER = "the server does not answer";
  * @property {boolean} [text] whether the answer is text, not JSON
  */
 
-/** A line of words as a sentence: with a capital, and a full stop unless it ends with a mark of its own. */
-export const sentence = (line) => `${line[0].toUpperCase()}${line.slice(1)}${/[.?!]$/.test(line) ? "" : "."}`;
+/** A line of words as a sentence: with a capital unless it begins with a name, and a full stop unless it has a mark. */
+export function sentence(line) {
+  const first = /^[a-z]+_/.test(line) ? line[0] : line[0].toUpperCase();
+  return `${first}${line.slice(1)}${/[.?!]$/.test(line) ? "" : "."}`;
+}
 
 /**
  * Returns the server's answer; throws an Error with its reason as a sentence and its `status` if it refuses, or with
@@ -37,4 +40,21 @@ export async function ask(path, { query, body, post = body !== undefined, ms, te
   const gone = body instanceof Blob ? "the file can no longer be read, or the server does not answer" : NO_ANSWER;
   const reason = status ? found?.detail || `the server answered ${status}` : gone;
   throw Object.assign(new Error(sentence(String(reason))), { status });
+}
+
+/** The newest call, by endpoint. @type {Record<string, Promise<any>>} */
+const lines = {};
+
+/**
+ * Call a named endpoint, as programs do, after its earlier calls; resolves to its result, or to undefined, with a
+ * message, if it was refused.
+ * @param {string} endpoint its name
+ * @param {Record<string, any>} values of its parameters; all others keep their defaults
+ */
+export function call(endpoint, values) {
+  const earlier = lines[endpoint] ?? Promise.resolve();
+  const line = earlier.then(() => ask(`/call/${endpoint}`, { body: values }))
+    .then(({ result }) => result, ({ message }) => tell(message));
+  lines[endpoint] = line;
+  return line;
 }

@@ -14,10 +14,7 @@ const NEEDS_AN_ANSWER = [
   ".rp-lane header",
   ".rp-hint",
   ".rp-edit",
-  "#lab-run",
-  "#lab-stop",
-  "#lab-report",
-  "#lab-link",
+  ".rp-needs-server",
   ".rp-demo",
 ].join();
 

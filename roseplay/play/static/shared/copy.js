@@ -1,17 +1,21 @@
 /* The clipboard. */
 import { make } from "./dom.js";
 
+export const plain = (text) => new Blob([text], { type: "text/plain" });
+
 /**
- * Copy a text; returns whether the browser let the page do it.
- * @param {string} text
+ * Copy a text, which may still be being made; returns whether the browser let the page do it. Safari does so only in a
+ * click, before anything is awaited.
+ * @param {string | Promise<string>} text
  */
 export async function copy(text) {
   if (!text) return false;
   try {
-    await navigator.clipboard.writeText(text);
+    if (typeof text === "string") await navigator.clipboard.writeText(text);
+    else await navigator.clipboard.write([new ClipboardItem({ "text/plain": text.then(plain) })]);
     return true;
   } catch {
-    return copyOldWay(text); // no permission, or a page without https
+    return copyOldWay(await text); // no permission, or a page without https
   }
 }
 

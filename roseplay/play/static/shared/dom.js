@@ -84,6 +84,17 @@ export function onKeys(element, pressed) {
   });
 }
 
+/** Have the arrow keys choose the next of some radios in a group, as in a native one. */
+export const onArrows = (group, radios) =>
+  onKeys(group, ({ key }) => {
+    const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[key], all = radios();
+    if (!by || !all.length) return false;
+    const next = all[(all.indexOf(document.activeElement) + by + all.length) % all.length];
+    next.click();
+    next.focus();
+    return true;
+  });
+
 /** Scroll an element into view within a box, whose first `above` px are covered; the page itself does not scroll. */
 export function scrollWithin(box, element, above = 0, apart = 0) {
   const at = element.getBoundingClientRect(), frame = box.getBoundingClientRect();

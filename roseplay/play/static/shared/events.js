@@ -14,10 +14,10 @@ export function on(name, listener) {
   return () => listeners.get(name).delete(listener);
 }
 
-/**
- * @param {string} name
- * @param {...any} args
- */
+/** Whether anything listens to the event `name`. @param {string} name */
+export const isHeard = (name) => Boolean(listeners.get(name)?.size);
+
+/** @param {string} name @param {...any} args */
 export function emit(name, ...args) {
   for (const listener of listeners.get(name) || []) {
     try {

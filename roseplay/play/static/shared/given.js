@@ -2,9 +2,9 @@
 import { setTitle } from "./lock.js";
 
 /**
- * A knob or engine setting, from `Setting.to_dict` in settings.py.
+ * A knob, engine setting or sampling parameter, from `Setting.to_dict` in settings.py.
  * @typedef {object} Setting
- * @property {"whole" | "number" | "switch" | "choice"} kind
+ * @property {"whole" | "number" | "switch" | "choice" | "strings" | "text"} kind
  * @property {string} label
  * @property {string} short its name where there is little room
  * @property {string} hint what it acts on
@@ -20,8 +20,11 @@ import { setTitle } from "./lock.js";
  * @property {string} [needs] what it needs to have an effect
  * @property {number} [least] of a number
  * @property {boolean} [above] the least value itself is too small
+ * @property {number} [off] the number that stands for null where there are only numbers
+ * @property {string} [control] the id of its control
+ * @property {[number, number, number]} [slider] range and step of a sampling parameter, if it has a slider
  * @property {any} default
- * @property {"row" | "name"} [lab] how the arms of the Lab may differ in it: "row", it has a row in the table
+ * @property {"row" | "name"} [compared] how two runs may differ in it: "row", it has a row in a table of both
  */
 
 /**
@@ -35,10 +38,12 @@ import { setTitle } from "./lock.js";
  * @typedef {object} Given
  * @property {Record<string, string>} terms what the controls without a popover mean, by element id
  * @property {Record<string, Explained>} glossary
- * @property {Record<string, string>} labTerms the same for the Lab's controls and words
+ * @property {Record<string, any>} tabs what the scripts of extensions' tabs are given, by the tab's name
  * @property {{knobs: Record<string, Setting>, config: Record<string, Setting>}} settings the catalogue of settings
+ * @property {Record<string, Setting>} sampling the settings of answers that have a control, by name
  * @property {Record<string, string>} controls element ids of the knobs' controls, from top to bottom
  * @property {Record<string, (number | null)[]>} stops the values of sliders whose places are not even, by element id
+ * @property {[number, number]} rates the least and the greatest of steady traffic, in requests/s
  * @property {string | null} plotly the address of the plotly bundle
  * @property {{format: number, header: any, frame: any, rows: any, most_blocks: number}} recordingShape the format of
  *   recordings, the shapes of their lines and rows, and how many blocks a pool may have

@@ -1,4 +1,4 @@
-/* The page's views, in Live, in the Lab and in replays. A view is declared: what its head holds, what it draws, how it
+/* The page's views, in all tabs and in replays. A view is declared: what its head holds, what it draws, how it
  * is described to screen readers, and its table.
  *
  * Views are drawn on a common beat and with the time of that beat, so that those that share an axis end at the same
@@ -40,11 +40,7 @@ const beat = { count: 0, at: 0, ms: BEAT_MS };
 export const panels = [];
 
 export class Panel {
-  /**
-   * Keep a view drawn in a panel's element.
-   * @param {HTMLElement} element
-   * @param {PanelSpec} spec
-   */
+  /** Keep a view drawn in a panel's element. @param {HTMLElement} element @param {PanelSpec} spec */
   constructor(element, spec) {
     this.element = element;
     /** @type {any} of a kind of panel: with what that kind adds */

@@ -62,10 +62,7 @@ async function next() {
   timer = setTimeout(next, Math.max(LEAST_MS, wait));
 }
 
-/**
- * Returns the ms to wait before the next poll.
- * @param {import("./types.js").Delta} delta
- */
+/** Returns the ms to wait before the next poll. @param {import("./types.js").Delta} delta */
 function take(delta) {
   poll.failures = 0;
   poll.count++;
@@ -87,7 +84,8 @@ function take(delta) {
     apply(delta);
     if (replaced) emit("replaced");
     emit("own", delta.own, delta);
-    if (poll.alive) showState("live", "live");
+    if (delta.overdue && poll.alive) showState("slow", "no answer");
+    else if (poll.alive) showState("live", "live");
     else showState("lost", "engine stopped");
   }
   const every = poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS, now = performance.now();

@@ -1,7 +1,7 @@
 /* The page's only popover, a sheet at the bottom on a phone. It opens beside a point, or for a button, which is then
  * marked as expanded and gets the focus back. Its owner fills it, with text nodes only. */
 import { crossIcon, make, makeButton, phone } from "./dom.js";
-import { on } from "./events.js";
+import { emit, on } from "./events.js";
 import { colorOf, hueOf } from "./theme.js";
 
 /**
@@ -50,10 +50,7 @@ function build() {
   document.body.append(box);
 }
 
-/**
- * Open it beside a point, on its emptier side.
- * @param {PopoverSpec} spec
- */
+/** Open it beside a point, on its emptier side. @param {PopoverSpec} spec */
 function open(spec) {
   close();
   if (!box) build();
@@ -79,10 +76,7 @@ function uncover() {
   if (phone.matches && covered > 0) scrollBy(0, covered);
 }
 
-/**
- * Open it for an opener, or close it if it is open for that.
- * @param {PopoverSpec} spec
- */
+/** Open it for an opener, or close it if it is open for that. @param {PopoverSpec} spec */
 function toggle(spec) {
   if (current && current.opener === spec.opener) close();
   else open(spec);
@@ -173,6 +167,16 @@ document.addEventListener("pointerdown", (event) => {
   if (!current || current.stays || !(target instanceof Node) || box.contains(target)) return;
   if (!current.opener || !current.opener.contains(target)) close(); // the opener's own click closes it
 }, true);
+
+/** The button, still without words, that opens the reason why no more of a request's prompt was cached. */
+export const cachedButton = (rid, values = {}) =>
+  makeButton("", {
+    className: "rp-ask",
+    title: "Why not more?",
+    "aria-haspopup": "dialog",
+    onclick: ({ currentTarget }) => emit("cached", { rid, element: currentTarget }),
+    ...values,
+  });
 
 // ---- what goes into it ------------------------------------------------------------------------------------
 /** A line with a name and a value. */

@@ -1,5 +1,6 @@
 /* The columns of rows in frames and recordings, and the types of records in them: written by `python docs/records.py`
- * from roseplay/engine/records.py. */
+ * from roseplay/engine/records.py and roseplay/recording/schema.py. */
+/** @import { Load, Ring } from "./types.js" */
 const F64 = Float64Array, I32 = Int32Array;
 
 /** One step as the page and recordings have it. */
@@ -24,13 +25,14 @@ export const STEPS = {
   states_kept: I32, // that the prefix cache keeps after it (states)
   mask_ms: F64, // a thread beside the model computed which tokens its grammars allow (ms)
   mask_wait_ms: F64, // in which it waited for them (ms)
-  graph: Array, // whether it was replayed; null without CUDA graphs or recordings
+  replayed: Array, // as a CUDA graph, or on a CPU from a recording; null where no step is
   t0: F64, // when it began (time)
   t1: F64, // when it ended (time)
   device_ms: F64, // time on the device (ms)
   host_ms: F64, // time on the host (ms)
   block_copies: I32, // copied because a request wrote to them (blocks)
   limit: Array, // what has to change for it to be faster, see recording/step_limit.py
+  usual_batch: F64, // that steps without prompts computed lately (requests)
 };
 
 /** One request's part in a step, for timelines and progress bars. */
@@ -50,6 +52,8 @@ export const TOKENS = {
   t: F64, // when it was published (time)
   itl_ms: F64, // since the one before; null for a first token, 0 if they arrived together (ms)
   step_id: I32, // number of the step that made it
+  usual_ms: F64, // the gap that was usual then; null if that is unknown (ms)
+  cause: Array, // why it was late, if it was; see recording/late_tokens.py
 };
 
 /** What is known of one request. Times are null for what has not happened. */
@@ -107,6 +111,24 @@ export const newRequest = () => ({
  * @property {number | null} prefix_queries of prompts, looked up in the prefix cache since the start (tokens)
  * @property {number | null} prefix_hits of those, found there (tokens)
  * @property {number | null} preemptions since the start
+ * @property {number | null} generation_tokens generated (tokens)
+ * @property {number | null} computed_tokens of prompts, computed (tokens)
+ * @property {number | null} external_tokens of prompts, received from other engines or stores (tokens)
+ * @property {number | null} steps of the engine
+ * @property {number | null} step_tokens computed in these (tokens)
+ * @property {number | null} first_tokens answers that have begun
+ * @property {number | null} ttft_s until these began, in all (s)
+ * @property {number | null} gaps between tokens
+ * @property {number | null} itl_s of these, in all (s)
+ * @property {number | null} ended that ended (requests)
+ * @property {number | null} queue_s that these were queued, in all (s)
+ * @property {number | null} prefill_s from there to their first tokens, in all (s)
+ * @property {number | null} decode_s from there to their last tokens, in all (s)
+ * @property {number | null} draft_tokens proposed by speculation (tokens)
+ * @property {number | null} accepted_tokens of these, accepted (tokens)
+ * @property {number | null} rejected refused because its queue was full (requests)
+ * @property {number | null} deferred of those waiting, not for a place but for something else (requests)
+ * @property {number | null} awake engines that do not sleep
  */
 
 /**
@@ -136,9 +158,12 @@ export const newRequest = () => ({
  * @property {number} [decode_s]
  * @property {number} [prompt_token_s]
  * @property {string | null} [server]
+ * @property {Record<string, any>} [server_settings]
  * @property {number[]} [eos_token_ids]
  * @property {string | null} [simulated]
  * @property {string | null} [evidence]
+ * @property {string | null} [evidence_kind]
+ * @property {Record<string, any>} [knob_limits]
  * @property {Record<string, any>} [sampling_defaults]
  */
 
@@ -149,4 +174,49 @@ export const newRequest = () => ({
  * @property {string} chosen
  * @property {string} [why]
  * @property {string | null} [slow]
+ */
+
+/** @typedef {{steps: string[], entries: string[], tokens: string[]}} Columns */
+
+/** @typedef {[block: number, references: number, owner: number, findable: number, count?: number]} BlockRow */
+
+/** @typedef {[slot: number, request: number, tokens: number]} StateRow */
+
+/** @typedef {[text: string, style: string][]} Sentence */
+
+/** @typedef {{about: string, t: number, lines: Sentence[], burst?: number, compared?: number}} Said */
+
+/** @typedef {{title: string, before: string, after: string, unit: string, mark: string}} PairFigure */
+
+/**
+ * @typedef {{title: Sentence, gaps: [t: number, ms: number][], around: [t: number, ms: number][], firsts: number[],
+ *   longest?: [t: number, ms: number]}} Side
+ */
+
+/**
+ * @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
+ *   sides: [before: Side, after: Side], figures: PairFigure[]}} Pair
+ */
+
+/**
+ * @typedef {{name?: string, title?: string, guess?: string, answers?: string[], clients?: any[][], scene?: number,
+ *   scenes?: number, seconds?: number, span_ms?: number, begun?: number, caption?: Sentence,
+ *   figures?: Record<string, string>, rings?: Ring[], over?: boolean}} DemoCaption
+ */
+
+/**
+ * @typedef {{t: number, requests: [request: number, about: Partial<RequestRecord>][], words?: [request: number,
+ *   title: string, text: string][], tenants?: [request: number, tenant: string][], blocks?: BlockRow[],
+ *   blocks_used?: number, states?: StateRow[], stats?: Record<string, any> | null, burst?: Record<string, any> |
+ *   null, absent?: Record<string, string>, load?: Load}} RecordedSnapshot
+ */
+
+/**
+ * @typedef {{t: number, steps: any[], tokens: any[], requests: ([request: number, event: "submitted" | "scheduled"
+ *   | "first" | "finished", t: number, about: Partial<RequestRecord>])[], knobs: [t: number, step: number,
+ *   changes: Record<string, [old: any, new: any]>][], blocks: BlockRow[], states?: StateRow[],
+ *   titles?: [request: number, title: string][], texts?: [request: number, index: number, text: string][],
+ *   tenants?: [request: number, tenant: string][], stats?: Record<string, any> | null, burst?: Record<string, any>
+ *   | null, story?: Said | null, pair?: Pair, demo?: DemoCaption | null, loads?: Load[], absent?: Record<string,
+ *   string>}} Frame
  */

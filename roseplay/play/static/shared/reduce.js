@@ -16,10 +16,7 @@ const FIELDS = Object.keys(newRequest()), PROGRESS = ["computed", "target", "cac
 const { steps, tokens, entries, request } = store;
 let rows = reader(given.columns);
 
-/**
- * How rows with these columns enter the store.
- * @param {Columns} columns
- */
+/** How rows with these columns enter the store. @param {Columns} columns */
 function reader(columns) {
   return {
     at: places(columns.steps),
@@ -128,8 +125,10 @@ function takeStory({ burst, compared }) {
 
 /** @param {import("./types.js").Load} load */
 function takeLoad(load) {
-  if (store.loads.length && load.t <= store.loads[store.loads.length - 1].t) store.loads.length = 0;
+  const before = store.loads[store.loads.length - 1];
+  if (before && load.t <= before.t) store.loads.length = 0;
   store.loads.push(load);
+  if (load.running) time.work(before?.running ? before.t : load.t, load.t); // maybe for other clients
   if (store.loads.length > KEEP_LOADS) store.loads.shift();
 }
 
@@ -138,10 +137,9 @@ function applyEvent([rid, event, t, about = {}]) {
   const known = request(rid);
   known[event] = t;
   learn(known, about);
-  if (event === "submitted") {
-    time.work(t, t);
-    enter(known);
-  } else if (event === "finished") store.open.delete(rid);
+  time.work(t, t);
+  if (event === "submitted") enter(known);
+  else if (event === "finished") store.open.delete(rid);
 }
 
 /** @param {any[]} row */
@@ -149,8 +147,6 @@ function applyStep(row) {
   const { at, addStep } = rows, t0 = row[at.t0], parts = row[at.entries] || [], preempted = row[at.preempted] || [];
   time.work(t0, row[at.t1]);
   const i = addStep(row);
-  steps.graph[i] = row[at.graph] ?? null;
-  steps.limit[i] = row[at.limit] ?? null;
   steps.first_entry[i] = entries.end;
   steps.entry_count[i] = parts.length;
   steps.preempted[i] = preempted.length ? preempted : null;
@@ -164,10 +160,7 @@ function applyStep(row) {
   for (const rid of row[at.copied] || []) request(rid).copied.push(t0);
 }
 
-/**
- * @param {any[]} row
- * @param {number} t0 when its step began
- */
+/** @param {any[]} row @param {number} t0 when its step began */
 function applyEntry(row, t0) {
   const e = rows.addEntry(row), known = request(entries.request_id[e]);
   for (const name of PROGRESS) known[name] = entries[name][e];
@@ -182,6 +175,7 @@ function ran(known, t) {
 /** @param {any[]} row */
 function applyToken(row) {
   const i = rows.addToken(row), t = tokens.t[i], itl = tokens.itl_ms[i], known = request(tokens.request_id[i]);
+  time.work(t, t);
   if (known.last !== null && t <= known.last) return; // its snapshot has counted it
   known.last = t;
   if (itl >= 0) known.itl_max = Math.max(known.itl_max ?? 0, itl);

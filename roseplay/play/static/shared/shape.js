@@ -88,6 +88,6 @@ function checkFields(value, { fields, rest }, before) {
   for (const [name, one] of Object.entries(value)) {
     if (Object.hasOwn(fields, name)) continue;
     if (name.length > LONGEST_NAME) throw new Error(`${before}a name is longer than ${LONGEST_NAME} characters`);
-    check(one, rest, before.slice(0, -2));
+    check(one, rest, before + name);
   }
 }

@@ -1,10 +1,7 @@
 /* Small values that the browser stores, if it stores any: in a private window they last for this visit or not at
  * all. */
 
-/**
- * The value kept under a key, or null.
- * @param {string} key
- */
+/** The value kept under a key, or null. @param {string} key */
 export function stored(key, storage = () => localStorage) {
   try {
     return storage().getItem(key);
@@ -13,11 +10,7 @@ export function stored(key, storage = () => localStorage) {
   }
 }
 
-/**
- * Keep a value; null removes it.
- * @param {string} key
- * @param {string | null} value
- */
+/** Keep a value; null removes it. @param {string} key @param {string | null} value */
 export function keep(key, value, storage = () => localStorage) {
   try {
     if (value === null) storage().removeItem(key);

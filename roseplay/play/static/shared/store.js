@@ -31,16 +31,19 @@ class Ring {
   }
 
   /**
-   * A function that adds a row, given as a list with these columns, and returns its slot. Only numbers are copied:
-   * missing ones are 0, or NaN in a column of fractions.
+   * A function that adds a row, given as a list with these columns, and returns its slot. Missing numbers are 0, or
+   * NaN in a column of fractions; other missing values are null.
    * @param {string[]} names
    */
   filler(names) {
-    const columns = this.names.filter((name) => ArrayBuffer.isView(this[name]))
-      .map((name) => ({ column: this[name], k: names.indexOf(name) }));
+    const columns = this.names.map((name) => ({
+      column: this[name],
+      k: names.indexOf(name),
+      missing: ArrayBuffer.isView(this[name]) ? NaN : null,
+    }));
     return (row) => {
       const slot = this.push();
-      for (const { column, k } of columns) column[slot] = row[k] ?? NaN;
+      for (const { column, k, missing } of columns) column[slot] = row[k] ?? missing;
       return slot;
     };
   }

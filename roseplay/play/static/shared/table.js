@@ -25,10 +25,7 @@ export class AsTable {
     this.readAt = -Infinity;
   }
 
-  /**
-   * Put it into a panel.
-   * @param {HTMLElement} element
-   */
+  /** Put it into a panel. @param {HTMLElement} element */
   bind(element) {
     const plot = element.querySelector(".rp-plot"), { box, switches } = this;
     plot.append(box);

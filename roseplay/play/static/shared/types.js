@@ -5,6 +5,13 @@
 /** @typedef {import("./records.js").Choice} Choice */
 /** @typedef {import("./records.js").LoadFigures} LoadFigures */
 /** @typedef {import("./records.js").Miss} Miss */
+/** @typedef {import("./records.js").BlockRow} BlockRow */
+/** @typedef {import("./records.js").Columns} Columns */
+/** @typedef {import("./records.js").DemoCaption} DemoCaption */
+/** @typedef {import("./records.js").Frame} Frame */
+/** @typedef {import("./records.js").Pair} Pair */
+/** @typedef {import("./records.js").Said} Said */
+/** @typedef {import("./records.js").Sentence} Sentence */
 
 /**
  * An answer of GET /ui/delta, or what a replay makes of a recording. Times are milliseconds of the engine's clock.
@@ -16,9 +23,9 @@
  * @property {Snapshot} [snapshot] with `reset`: what holds now
  * @property {Frame[]} [frames]
  * @property {boolean} [alive] false once the engine has ended
- * @property {string | null} [health] why the engine is overdue
+ * @property {string | null} [health] why the engine is overdue, or the page late
+ * @property {boolean} [overdue] whether it is the engine
  * @property {{own: boolean, left_s: number} | null} [demo] the demo that is playing
- * @property {boolean} [lab] whether the Lab has the engine to itself
  * @property {string | null} [notice] a line that stays until its reader dismisses it
  * @property {{lanes: LaneNews[], steady?: Steady, traffic?: Played}} [own] what this tab lacks of its lanes, its
  *   steady traffic and what it plays from a file
@@ -43,7 +50,7 @@
  */
 
 /**
- * A file of traffic: `OwnTraffic.figures` in lab/own_traffic.py.
+ * A file of traffic: `OwnTraffic.figures` in traffic/own_traffic.py.
  * @typedef {object} TrafficFile
  * @property {string} name
  * @property {number} requests
@@ -79,46 +86,9 @@
  */
 
 /**
- * @typedef {object} Snapshot
- * @property {Info | null} [info]
- * @property {Record<string, any>} [knobs]
- * @property {Columns} [columns] of the steps, their entries, and the tokens in the frames that follow
- * @property {[number, Record<string, any>][]} [requests] [rid, fields]
- * @property {BlockRow[]} [blocks] those that are not free
- * @property {number} [blocks_used] blocks above this number were never handed out
- * @property {StateRow[]} [states]
- * @property {Stats} [stats]
- * @property {Record<string, any>} [burst]
- * @property {Said | null} [story]
- * @property {DemoCaption | null} [demo]
- * @property {Pace} [pace]
- * @property {Record<string, string>} [absent] what another server does not report, with the reasons
- * @property {Load} [load] what it said of its load last
- * @property {number} [t]
- * @property {[number, string, string][]} [words] in a recording: [rid, title, text so far]
- * @property {[number, string][]} [tenants] in a recording: [rid, the name of its tenant]
- */
-
-/**
- * What happened between two polls.
- * @typedef {object} Frame
- * @property {number} [t]
- * @property {any[][]} [steps] rows with the columns of the last snapshot
- * @property {any[][]} [tokens]
- * @property {[number, "submitted" | "scheduled" | "first" | "finished", number, Record<string, any>?][]} [requests]
- * @property {[number, number, Record<string, [any, any]>][]} [knobs] [t, step, {name: [before, after]}]
- * @property {BlockRow[]} [blocks]
- * @property {StateRow[]} [states]
- * @property {Stats} [stats]
- * @property {Record<string, any>} [burst]
- * @property {Said | null} [story]
- * @property {Pair} [pair] when the later of two comparable bursts has ended
- * @property {DemoCaption | null} [demo]
- * @property {Load[]} [loads]
- * @property {Record<string, string>} [absent] as in a snapshot, where it has changed
- * @property {[number, string][]} [titles] in a recording: [rid, title]
- * @property {[number, string][]} [tenants] in a recording: [rid, the name of its tenant]
- * @property {[number, number, string][]} [texts] in a recording: [rid, token, text]
+ * What holds now, as in a recording; and of the engine what a recording's header has, and what is live.
+ * @typedef {Partial<import("./records.js").RecordedSnapshot> & {info?: Info | null, knobs?: Record<string, any>,
+ *   columns?: Columns, story?: Said | null, demo?: DemoCaption | null, pace?: Pace}} Snapshot
  */
 
 /**
@@ -137,53 +107,11 @@
  *   name, where there are several behind the server's address
  */
 
-/** @typedef {[text: string, style: "" | "bold" | "value"][]} Sentence */
-/**
- * What happened, in one or two lines; of a burst also which earlier one it is compared with.
- * @typedef {{about: "burst" | "steady" | "after demo", t: number, lines: Sentence[],
- *   figures: Record<string, string>[], burst?: number, compared?: number}} Said
- */
-/**
- * Two runs in one picture, see traffic/pair.py; times in ms, gaps as [when, how long].
- * @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
- *   sides: Side[], figures: PairFigure[]}} Pair
- */
-/**
- * @typedef {{title: string, before: string, after: string, unit: string,
- *   mark: "" | "effect" | "price" | "gain" | "same"}} PairFigure
- */
-/** @typedef {{title: Sentence, gaps: number[][], around: number[][], longest?: number[], firsts: number[]}} Side */
-
-/**
- * A demo's caption, and what it points at; `over`: the demo has ended.
- * @typedef {object} DemoCaption
- * @property {boolean} [over]
- * @property {string} name
- * @property {string} title
- * @property {number} scene from 0
- * @property {number} scenes
- * @property {number} begun
- * @property {number} seconds that it takes, about
- * @property {number} [span_ms] how much time the charts show meanwhile
- * @property {Sentence} caption
- * @property {string[]} [answers] to the question that it asks
- * @property {string} [guess] the chosen one
- * @property {Record<string, string>} figures that it names
- * @property {Ring[]} rings
- * @property {[count: number, since: number, until: number, mean: string][]} [clients] whose first tokens of these times
- *   it speaks of, and after how long they came on average
- */
 /**
  * @typedef {{of: "gap" | "step" | "preempted" | "rows" | "element", id?: string, t?: number, request?: number,
  *   step?: number, burst?: number, requests?: number[], label?: string}} Ring `t`: when it was as the caption says
  */
 
-/**
- * @typedef {[block: number, references: number, owner: number, findable: number, count?: number]} BlockRow `count`
- *   blocks from this one on
- */
-/** @typedef {[slot: number, request: number, tokens: number]} StateRow as `StateChange` in records.py */
-/** @typedef {Record<"steps" | "entries" | "tokens", string[]>} Columns names of the columns of these rows */
 /** @typedef {Record<string, any>} Stats */
 /**
  * What a tab lacks of one of its lanes; the figures are the newest turn's.
@@ -220,6 +148,7 @@
  * @property {number} tokens_from
  * @property {number[]} widths lengths of the new tokens in UTF-16 units
  * @property {number[]} times hundredths of a millisecond since the token before
+ * @property {[t: number, usual: number][]} late when tokens came that were late, and the gap that was usual then
  * @property {boolean} [no_role] whether there is a system prompt, for which the model's chat template has no role
  * @property {boolean} [thinking] whether the prompt ends with the beginning of a part in which the model thinks
  * @property {string} [state]

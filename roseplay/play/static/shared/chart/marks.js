@@ -9,10 +9,7 @@ const MONO = '"RP Mono", ui-monospace, monospace';
 const SHARE = { left: 0, center: 0.5, right: 1, top: 0, middle: 0.5, bottom: 1 };
 
 export class Marks {
-  /**
-   * @param {HTMLElement} plot
-   * @param {{l: number, r: number, t: number, b: number}} margin
-   */
+  /** @param {HTMLElement} plot @param {{l: number, r: number, t: number, b: number}} margin */
   constructor(plot, margin) {
     const canvas = make("canvas", { className: "rp-marks", "aria-hidden": true });
     plot.append(canvas);

@@ -31,10 +31,7 @@ const touch = matchMedia("(pointer: coarse)");
  */
 
 export class PlotlyAxes {
-  /**
-   * @param {HTMLElement} plot
-   * @param {AxesSpec} spec
-   */
+  /** @param {HTMLElement} plot @param {AxesSpec} spec */
   constructor(plot, spec) {
     /** @type {any} */
     this.plot = plot;

@@ -4,10 +4,7 @@ import { format } from "../format.js";
 /** @typedef {((value: number) => number) & {value: (px: number) => number}} Scale px of a value, and the value at px */
 /** @typedef {{at: number, words: string}} Tick a labelled place of an axis, in px */
 
-/**
- * A linear scale: values from `low` to `high` are evenly spaced between two places.
- * @returns {Scale}
- */
+/** A linear scale: values from `low` to `high` are evenly spaced between two places. @returns {Scale} */
 export function linear(low, high, from, to) {
   const each = (to - from) / (high - low);
   return Object.assign((value) => from + (value - low) * each, { value: (px) => low + (px - from) / each });

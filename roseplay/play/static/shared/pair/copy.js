@@ -1,5 +1,5 @@
 /* Copies a picture of two runs: as an image, and as a link that opens it. */
-import { copy } from "../copy.js";
+import { copy, plain } from "../copy.js";
 import { make, write } from "../dom.js";
 import { saveFile } from "../download.js";
 import { createPen } from "../pen.js";
@@ -13,32 +13,32 @@ export const COPY = "Copy this result"; // the button's words
 const WIDTH = 800, HEIGHT = 560, SCALE = 2, SAID_MS = 2500;
 
 /** @param {Pair} pair @returns {Promise<Blob>} a PNG */
-function imageOf(pair) {
+async function imageOf(pair) {
   const canvas = make("canvas"), pen = createPen(canvas);
   pen.begin(WIDTH, HEIGHT, SCALE);
   drawPair(pen, WIDTH, HEIGHT, { ...pair, about: `roseplay: ${pair.about}` }, palette());
-  return new Promise((done) => canvas.toBlob(done, "image/png"));
+  return await new Promise((done, failed) => canvas.toBlob((png) => png ? done(png) : failed(), "image/png"));
 }
 
 /**
  * Copy a pair to the clipboard, as picture and link; where the browser does not take pictures, it saves the picture and
- * copies the link. The button says what was done.
+ * copies the link, or shows it in the address bar. The button says what was done.
  * @param {HTMLElement} button
  * @param {Pair} pair
  */
 export async function copyPair(button, pair) {
-  const image = await imageOf(pair), link = await linkTo(pair);
-  write(button, await copied(image, link));
+  write(button, await copied(imageOf(pair), linkTo(pair))); // not awaited here: the clipboard is open within the click
   setTimeout(write, SAID_MS, button, COPY);
 }
 
 async function copied(image, link) {
   try {
-    const text = new Blob([link], { type: "text/plain" });
-    await navigator.clipboard.write([new ClipboardItem({ "image/png": image, "text/plain": text })]);
+    await navigator.clipboard.write([new ClipboardItem({ "image/png": image, "text/plain": link.then(plain) })]);
     return "Picture and link copied";
   } catch { // no permission, or a page without https
-    saveFile("roseplay-before-and-after.png", image, "image/png");
-    return await copy(link) ? "Picture saved, link copied" : "Picture saved";
+    const done = await copy(link), save = (png) => saveFile("roseplay-before-and-after.png", png, "image/png");
+    if (!done) history.replaceState(null, "", await link);
+    const saved = await image.then(save).then(() => "Picture saved", () => "No picture");
+    return `${saved}, link ${done ? "copied" : "in the address bar"}`;
   }
 }

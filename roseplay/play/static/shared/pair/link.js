@@ -6,6 +6,7 @@ import { check } from "../shape.js";
 /** @import { Pair } from "../types.js" */
 
 const NAME = "pair", MOST_BYTES = 300000, MOST_GAPS = 1500;
+const FORMAT = "gzip"; // has a checksum: a changed link does not show other figures
 
 /** @param {string} text of a pair as JSON; throws an Error that says what is wrong with it. @returns {Pair} */
 export function parsePair(text) {
@@ -19,7 +20,7 @@ export function parsePair(text) {
 
 /** The address of this page that shows a pair. @param {Pair} pair */
 export async function linkTo(pair) {
-  const packed = new Blob([JSON.stringify(pair)]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+  const packed = new Blob([JSON.stringify(pair)]).stream().pipeThrough(new CompressionStream(FORMAT));
   const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
   const letters = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
   return `${location.origin}${location.pathname}#${NAME}=${encodeURIComponent(letters)}`;
@@ -42,7 +43,7 @@ export async function pairIn(fragment) {
 
 async function unpacked(letters) {
   const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
-  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(FORMAT)).getReader();
   const decoder = new TextDecoder();
   let text = "", size = 0;
   for (let part = await reader.read(); !part.done; part = await reader.read()) {

@@ -1,6 +1,6 @@
 /* Two runs in one picture: the gaps between the tokens of each, one run above the other on the same axes and aligned at
  * the burst, with the setting that differs as their titles; under them the effect, its price and the throughput. Live,
- * the Lab and reports draw it, and it is copied as a file. `traffic/pair.py` has its data. */
+ * reports draw it, and it is copied as a file. `traffic/pair.py` has its data. */
 import { drawBase, drawLevels, drawUprights, drawWords } from "../chart/axes.js";
 import { evenTicks, linear, ticksAt } from "../chart/scale.js";
 import { format } from "../format.js";

@@ -1,0 +1,1 @@
+"""Extensions of roseplay, one a folder. The core runs without them."""

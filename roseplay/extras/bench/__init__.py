@@ -1,0 +1,1 @@
+"""Measures an engine from the command line: ``roseplay bench``, and ``roseplay doctor``."""

@@ -1,0 +1,147 @@
+"""What findings consist of, and those of every kind of result: how its times were measured or simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, dataclass_transform
+
+from roseplay.extras.lab.document import Value
+from roseplay.extras.lab.points import PointResult, is_exact, spread, values_of
+from roseplay.traffic.difference import Better, Verdict, difference
+from roseplay.traffic.run_figures import FIGURES
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass(frozen=True)
+class Finding:
+    """A conclusion, of JSON values or lists and dataclasses of such: each class derived from this is a frozen dataclass.
+
+    ``arm`` is whose it is, if each arm has its own.
+    """
+
+    arm: str = field(default="", kw_only=True)
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A figure at one value: median and range over the repeats, ``None`` if it could not be measured, and its limit."""
+
+    figure: str
+    median: float | None
+    low: float | None
+    high: float | None
+    limit: float | None = None
+
+    @classmethod
+    def of(cls, point: PointResult, figure: str, limit: float | None = None) -> Level:
+        values = spread(point, figure)
+        low, high = values["range"]
+        return cls(figure, values["median"], low, high, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How a figure differs between A and B, or between two values: a ``traffic.difference``, rounded.
+
+    ``exact`` says whether repeats would give the same figures.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    a: float | None
+    b: float | None
+    a_range: list[float | None]
+    b_range: list[float | None]
+    ratio: float | None
+    verdict: Verdict
+    repeats: int
+    exact: bool
+
+    @classmethod
+    def of(cls, name: str, a: Sequence[float | None], b: Sequence[float | None], *, exact: bool = False) -> Row:
+        """Returns the row of a figure from its values in the repeats; for ``exact`` see ``difference``."""
+        figure = FIGURES[name]
+        compared = difference(a, b, better=figure.better, exact=exact)
+        (a_low, a_high), (b_low, b_high) = compared.a_range or (None, None), compared.b_range or (None, None)
+        return cls(
+            **asdict(figure),
+            a=_rounded(compared.a),
+            b=_rounded(compared.b),
+            a_range=[_rounded(a_low), _rounded(a_high)],
+            b_range=[_rounded(b_low), _rounded(b_high)],
+            ratio=_rounded(compared.ratio),
+            verdict=compared.verdict,
+            repeats=compared.repeats,
+            exact=exact and compared.repeats == 1,
+        )
+
+    @property
+    def clear(self) -> bool:
+        """Whether B is better or worse."""
+        return self.verdict in ("better", "worse")
+
+    @property
+    def distance(self) -> float:
+        """How far apart A and B are, as a logarithm."""
+        return abs(math.log(self.ratio)) if self.ratio else math.inf
+
+
+def rows_between(before: PointResult, after: PointResult, names: Sequence[str]) -> list[Row]:
+    """Returns how figures differ between two points; those without a ratio are left out."""
+    exact = is_exact(before["runs"]) and is_exact(after["runs"])
+    rows = [Row.of(name, values_of(before, name), values_of(after, name), exact=exact) for name in names]
+    return [row for row in rows if row.ratio is not None]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+class CpuTime(Finding):
+    """Times are CPU time of the engine's process."""
+
+
+class Simulation(Finding):
+    """The hardware was simulated: by arm, the evidence for its durations; and whether there were repeats."""
+
+    evidence: dict[str, str]
+    repeated: bool
+
+
+class Saturated(Finding):
+    """Simulated runs in which requests arrived faster than they were answered: those of arms, or at values."""
+
+    arms: list[str]
+    setting: str | None
+    values: list[Value]
+
+
+def how_measured(
+    document: Mapping[str, Any], arms: Sequence[str] = (), values: Sequence[Value] = ()
+) -> Sequence[Finding]:
+    """Returns the findings with which every result of simulated arms, or in CPU time, ends; none for other results.
+
+    Args:
+        arms, values: those with saturated runs.
+    """
+    if document.get("cpu_time"):
+        return [CpuTime()]
+    simulated = {name: arm["simulated"]["evidence"] for name, arm in document["arms"].items() if "simulated" in arm}
+    if not simulated:
+        return []
+    findings: list[Finding] = [Simulation(simulated, document["repeats"] > 1)]
+    if arms or values:
+        findings.append(Saturated([*arms], document.get("setting"), [*values]))
+    return findings
+
+
+def is_once(document: Mapping[str, Any]) -> bool:
+    """Whether each arm or value was simulated once, as a repeat would give the same figures."""
+    return document["repeats"] == 1 and "simulated" in document["arms"]["A"]

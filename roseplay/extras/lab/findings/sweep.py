@@ -1,0 +1,246 @@
+"""The findings of a sweep: the knee, the peak of goodput, where A and B cross, and what contradicts what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from roseplay.extras.lab.document import Varied
+from roseplay.extras.lab.findings.crossing import CROSSED, crossing
+from roseplay.extras.lab.findings.finding import Finding, Level, Row, how_measured, rows_between
+from roseplay.extras.lab.findings.knee import bend, falls, overtaken, rate_knee
+from roseplay.extras.lab.measures import Limits
+from roseplay.extras.lab.points import (
+    LIMITED,
+    PROMPT,
+    RATE,
+    TRAFFIC,
+    PointResult,
+    PointResults,
+    arm_points,
+    broken,
+    compare,
+    is_exact,
+    is_small,
+    saturated_values,
+    spread,
+    spread_pct,
+    values_of,
+)
+
+SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
+OF_PREEMPTIONS = ("preemptions", "recomputed_tokens", "moved_mb")  # shown if any run has them
+_OFF = 0.05  # share by which the mean length of prompts may differ from its value without being mentioned
+_CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
+
+
+class Knee(Finding):
+    """The largest rate or prompt length up to which every one keeps the limits."""
+
+    setting: Varied
+    first: float
+    last: float
+    knee: float | None  # ``None`` if all keep the limits, or if the lowest value does not
+    levels: list[Level]  # the figures with limits at the knee, or at the last value if all keep them
+    beyond: float | None  # the lowest value that exceeds a limit; ``None`` if there is none
+    broken: list[Level]  # the figures that exceed their limits there
+    keeping: list[float]  # values that keep the limits although lower ones do not,
+    breaking: list[float]  # and those lower ones
+
+
+class Bend(Finding):
+    """The value of a setting after which latency rises steeply, ``None`` if there is none; and the latency at the end."""
+
+    setting: Varied
+    knee: float | None
+    level: Level | None
+    last: float
+    end: Level
+
+
+class Peak(Finding):
+    """The value with the highest goodput."""
+
+    setting: Varied
+    first: float
+    last: float
+    value: float
+    level: Level
+    count: int  # of values measured
+    ties: list[float]  # values that are not clearly below it
+    dips: list[float]  # values that are clearly lower than one farther from the peak
+    repeats: int
+    exact: bool  # whether repeats would give the same figures
+
+    @property
+    def at_end(self) -> bool:
+        return self.value in (self.first, self.last)
+
+    @property
+    def clear(self) -> bool:
+        """Whether goodput rises up to there and falls afterwards; beyond the ends it may be higher."""
+        return not self.ties and not self.dips and not self.at_end
+
+
+class Ends(Finding):
+    """How figures at the last value differ from those at the first."""
+
+    setting: Varied
+    first: float
+    last: float
+    rows: list[Row]
+
+
+class Falling(Finding):
+    """A latency that is clearly lower at a higher rate, which load cannot explain."""
+
+    low: float
+    high: float
+    levels: list[Level]
+
+
+class PromptLengths(Finding):
+    """Values from which the mean length of the prompts differs, as they consist of whole texts; and that length."""
+
+    off: list[tuple[float, float]]
+
+
+class WideValues(Finding):
+    """Values whose spread more repeats did not make small enough: (value, spread in percent, runs)."""
+
+    setting: Varied
+    figure: str
+    values: list[tuple[float, float | None, int]]
+
+
+def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    """Returns the ``summary`` of a sweep, derived from its points and limits, and its findings.
+
+    Each point has the median and range of its figures, and whether it keeps the limits, with its median TTFT p95 and ITL
+    p99. ``knee`` is the index of the largest rate (or prompt length) up to which every one does or, for other settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if
+    it rises up to there and falls afterwards. Both are ``None`` if there is none within the range.
+
+    If B was measured too, ``b`` has its ``points``, ``knee`` and ``peak``.
+    """
+    setting, of_arms = document["setting"], arm_points(document)
+    latency, two = latency_of(setting), "B" in of_arms
+    runs = [run for points in of_arms.values() for point in points for run in point["runs"]]
+    shown = [*SHOWN, *(name for name in OF_PREEMPTIONS if any(run[name] for run in runs))]
+    arms = {arm: _of_arm(document, points, shown) for arm, points in of_arms.items()}
+    points, whose = of_arms["A"], {arm: arm if two else "" for arm in arms}
+    findings: list[Finding] = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] if two else []
+    findings += [replace(found, arm=whose[arm]) for arm, (_, of_arm) in arms.items() for found in of_arm]
+    if not two and len(points) > 1:
+        first, last = points[0], points[-1]
+        findings.append(Ends(setting, first["value"], last["value"], rows_between(first, last, _CHANGES)))
+    if not two and setting == RATE and (fallen := falls(points)):
+        fall = max(fallen, key=lambda fall: fall.ratio)
+        low, high = points[fall.low], points[fall.high]
+        levels = [Level.of(point, fall.figure) for point in (low, high)]
+        findings.append(Falling(low["value"], high["value"], levels))
+    if setting == PROMPT and (off := _off(points)):
+        findings.append(PromptLengths(off))
+    summary: dict[str, Any] = {**arms["A"][0], "latency": latency, **({"b": arms["B"][0]} if two else {})}
+    most = document.get("max_spread_pct")
+    if most is not None:
+        wide = {arm: _wide(setting, points, most) for arm, points in of_arms.items()}
+        summary["spread"] = {"figure": latency, "reached": not any(wide.values())}
+        findings += [WideValues(setting, latency, values, arm=whose[arm]) for arm, values in wide.items() if values]
+    saturated = dict.fromkeys(chain.from_iterable(map(saturated_values, of_arms.values())))
+    return summary, [*findings, *how_measured(document, values=list(saturated))]
+
+
+def _of_arm(
+    document: Mapping[str, Any], points: PointResults, shown: Sequence[str]
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Returns the points of an arm with their figures, knee and peak; and the findings about these two."""
+    setting, limits = document["setting"], document["limits"]
+    rows = [
+        {
+            "value": point["value"],
+            "requests": point["requests"],
+            "kept": not broken(point, limits),
+            "runs": len(point["runs"]),
+            "figures": {name: spread(point, name) for name in shown},
+        }
+        for point in points
+    ]
+    knee = _knee(setting, points, limits) if setting in TRAFFIC else _bend(setting, points)
+    place = None if knee.knee is None else [point["value"] for point in points].index(knee.knee)
+    at, ties, dips = goodput_peak(points)
+    runs = points[at]["runs"]
+    peak = Peak(
+        setting=setting,
+        first=points[0]["value"],
+        last=points[-1]["value"],
+        value=points[at]["value"],
+        level=Level.of(points[at], "goodput_req_s"),
+        count=len(points),
+        ties=[points[place]["value"] for place in ties],
+        dips=[points[place]["value"] for place in dips],
+        repeats=len(runs),
+        exact=is_exact(runs),
+    )
+    return {"points": rows, "knee": place, "peak": at if peak.clear else None}, [knee, peak]
+
+
+def latency_of(setting: Varied) -> str:
+    """Returns the latency figure that matters in a sweep of this setting."""
+    return "ttft_p95_ms" if setting in TRAFFIC else "itl_p99_ms"
+
+
+def goodput_peak(points: PointResults) -> tuple[int, list[int], list[int]]:
+    """Returns the index of the highest goodput, and those of the ``ties`` and ``dips`` of ``Peak``."""
+    medians = [spread(point, "goodput_req_s")["median"] or 0.0 for point in points]
+    peak = max(range(len(points)), key=medians.__getitem__)
+    others = [place for place in range(len(points)) if place != peak]
+    ties = [place for place in others if not compare(points[peak], points[place], "goodput_req_s").clear]
+
+    def is_dip(place: int) -> bool:
+        farther = points[:place] if place < peak else points[place + 1 :]
+        return any(compare(points[place], other, "goodput_req_s").verdict == "better" for other in farther)
+
+    return peak, ties, list(filter(is_dip, others))
+
+
+def _knee(setting: Varied, points: PointResults, limits: Limits) -> Knee:
+    kept = [not broken(point, limits) for point in points]
+    place, lowest = rate_knee(kept), kept.index(False) if False in kept else None
+    at = points[place] if place is not None else points[-1] if lowest is None else None
+    beyond = None if lowest is None else points[lowest]
+    lower, higher = overtaken(kept)
+
+    def levels(point: PointResult | None, names: Sequence[str]) -> list[Level]:
+        return [] if point is None else [Level.of(point, name, limits[LIMITED[name]]) for name in names]
+
+    return Knee(
+        setting=setting,
+        first=points[0]["value"],
+        last=points[-1]["value"],
+        knee=None if place is None else points[place]["value"],
+        levels=[level for level in levels(at, list(LIMITED)) if level.median is not None],
+        beyond=None if beyond is None else beyond["value"],
+        broken=[] if beyond is None else levels(beyond, broken(beyond, limits)),
+        keeping=[points[place]["value"] for place in higher],
+        breaking=[points[place]["value"] for place in lower],
+    )
+
+
+def _bend(setting: Varied, points: PointResults) -> Bend:
+    latency, last = latency_of(setting), points[-1]
+    place = bend(points, latency)
+    at = None if place is None else points[place]
+    value, level = (None, None) if at is None else (at["value"], Level.of(at, latency))
+    return Bend(setting, value, level, last["value"], Level.of(last, latency))
+
+
+def _off(points: PointResults) -> list[tuple[float, float]]:
+    means = [(point["value"], spread(point, "prompt_tokens")["median"]) for point in points]
+    return [(value, mean) for value, mean in means if mean is not None and abs(mean - value) > _OFF * value]
+
+
+def _wide(setting: Varied, points: PointResults, most: float) -> list[tuple[float, float | None, int]]:
+    named = [(point["value"], values_of(point, latency_of(setting))) for point in points]
+    return [(value, spread_pct(of), len(of)) for value, of in named if not is_small(of, most)]

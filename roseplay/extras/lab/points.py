@@ -1,0 +1,123 @@
+"""The measured values of a sweep or a search, as a result has them: their figures, and how they compare."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roseplay.extras.lab.document import Value, Varied
+from roseplay.extras.lab.measures import Limits, RunResult
+from roseplay.traffic.difference import Difference, difference
+from roseplay.traffic.run_figures import FIGURES
+
+RATE: Varied = "rate_per_s"
+PROMPT: Varied = "prompt_tokens"
+TRAFFIC: Mapping[str, str] = {RATE: "requests/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
+KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
+LIMITED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # the figures of a value with a limit -> its name
+
+LEAST_REPEATS = 3  # fewer say nothing about a spread
+MOST_PCT = 1000.0  # upper limit of a spread, also used for a median of 0
+_DOUBT = 0.05
+
+PointResult = Mapping[str, Any]  # a ``document.MeasuredPoint``
+PointResults = Sequence[PointResult]
+
+
+def arm_points(document: Mapping[str, Any]) -> dict[str, PointResults]:
+    """Returns the points of each arm that a sweep has measured."""
+    names = {"A": "points", "B": "b_points"}
+    return {arm: document[names[arm]] for arm in document["arms"]}
+
+
+def values_of(point: PointResult, figure: str) -> list[float | None]:
+    """Returns a figure of a point in each repeat."""
+    return [run[figure] for run in point["runs"]]
+
+
+def is_exact(runs: Sequence[RunResult]) -> bool:
+    """Whether these runs, of one arm or value, were simulated, so that a repeat would give the same figures."""
+    return all("saturated" in run for run in runs)
+
+
+def compare(a: PointResult, b: PointResult, figure: str) -> Difference:
+    """Returns how a figure of point ``b`` differs from that of ``a``."""
+    exact = is_exact(a["runs"]) and is_exact(b["runs"])
+    return difference(values_of(a, figure), values_of(b, figure), better=FIGURES[figure].better, exact=exact)
+
+
+def spread(point: PointResult, figure: str) -> dict[str, Any]:
+    """Returns median and range of a figure over the repeats; ``None`` for both if it could not be measured."""
+    known = [value for value in values_of(point, figure) if value is not None]
+    if not known:
+        return {"median": None, "range": [None, None]}
+    return {"median": round(statistics.median(known), 4), "range": [min(known), max(known)]}
+
+
+def misses(point: PointResult, limits: Limits) -> dict[str, float]:
+    """Returns the figures whose medians exceed their limits, and by what share of the limit."""
+    over = {}
+    for name, limit in LIMITED.items():
+        median = spread(point, name)["median"]
+        if median is not None and median > limits[limit]:
+            over[name] = median / limits[limit] - 1
+    return over
+
+
+def worst_miss(point: PointResult, limits: Limits) -> tuple[str, float]:
+    """Returns the figure that exceeds its limit by most, and by how many percent of it; one at least must exceed it."""
+    found = misses(point, limits)
+    name = max(found, key=found.__getitem__)
+    return name, round(100 * found[name], 1)
+
+
+def broken(point: PointResult, limits: Limits) -> list[str]:
+    """Returns the figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
+    found = list(misses(point, limits))
+    return ["ttft_p95_ms", *found] if spread(point, "ttft_p95_ms")["median"] is None else found
+
+
+def saturated_values(points: PointResults) -> list[Value]:
+    """Returns the values whose simulated runs were saturated."""
+    return [point["value"] for point in points if any(run.get("saturated") for run in point["runs"])]
+
+
+def point_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the rows of a summary's table; if there are two arms, both at each value, each with its ``arm``."""
+    summary = document["summary"]
+    if "b" not in summary:
+        return list(summary["points"])
+    rows = [{**row, "arm": arm} for arm, of in (("A", summary), ("B", summary["b"])) for row in of["points"]]
+    return sorted(rows, key=lambda row: row["value"])  # keeps A before B
+
+
+def spread_pct(values: Sequence[float | None]) -> float | None:
+    """Returns the spread of repeats in percent of their median; ``None`` if there are no values.
+
+    It is the 95 % confidence interval of the true median by the sign test: with 3 to 8 repeats the whole range, with 9
+    the range without the lowest and the highest, with 20 without five at either end; with fewer than 6 the confidence
+    is lower. The whole range would only grow with more repeats; this one shrinks.
+    """
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return None
+    out = _left_out(len(known))
+    width, median = known[-1 - out] - known[out], statistics.median(known)
+    return min(MOST_PCT, round(100 * width / median, 2)) if median else MOST_PCT * bool(width)
+
+
+def is_small(values: Sequence[float | None], most_pct: float) -> bool:
+    """Whether there are enough repeats and their spread is at most ``most_pct``, or nothing could be measured."""
+    found = spread_pct(values)
+    return len(values) >= LEAST_REPEATS and (found is None or found <= most_pct)
+
+
+def _left_out(count: int) -> int:
+    """Returns how many of ``count`` values can be dropped at either end while the doubt stays within ``_DOUBT``."""
+    out, beyond = 0, 2 * (1 + count)  # of 2 ** count outcomes, those with at most one value on one side of the median
+    while beyond <= _DOUBT * 2**count:
+        out += 1
+        beyond += 2 * math.comb(count, out + 1)
+    return out

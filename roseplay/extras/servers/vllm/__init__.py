@@ -1,0 +1,1 @@
+"""vLLM seen from inside, by a probe in its scheduler."""

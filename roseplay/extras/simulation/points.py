@@ -1,0 +1,69 @@
+"""Measured durations of one deployment, and the terms of the cost model that predict them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from roseplay.extras.simulation.cost import CostModel, StepLoad
+from roseplay.extras.simulation.limits import Seconds, Streams, Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One measured duration.
+
+    Attributes:
+        measured: ``itl`` (median gap between tokens of a closed loop), ``tpot`` (its mean), ``step`` (one step),
+            ``unloaded ttft`` (first token on an idle server) or ``saturated`` (``tpot`` where the requests need more
+            KV blocks than there are).
+        prompt, answer: tokens; a step without an answer computes the prompt alone.
+        streams: requests at once.
+        context: tokens in the cache of each stream of a decode step.
+        seconds: the measured duration.
+        ttft_s: measured time to first token, if known; of one stream alone, it calibrates prompts.
+        prompts_s: seconds of the steps that computed the prompts of all streams and nothing else, if known.
+    """
+
+    measured: Literal["itl", "tpot", "step", "unloaded ttft", "saturated"]
+    prompt: Tokens = 0
+    answer: Tokens = 0
+    streams: Streams = 1
+    context: Tokens = 0
+    seconds: Seconds
+    ttft_s: Seconds | None = None
+    prompts_s: Seconds | None = None
+
+    def terms_of(self, cost: CostModel) -> np.ndarray:
+        """Returns the ``[8]`` terms whose products with ``Parameters.as_vector`` add up to its predicted seconds.
+
+        Of an unloaded TTFT, ``Parameters.server_s`` comes on top.
+        """
+        if self.measured == "itl":
+            return itl_terms(cost, self.streams, self.prompt, self.answer)
+        if self.measured in ("tpot", "saturated"):
+            return tpot_terms(cost, self.streams, self.prompt, self.answer)
+        if self.context:
+            return cost.terms(cost.decode(self.streams, self.context))
+        return cost.terms(cost.prompt(self.prompt))
+
+
+def itl_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
+    """Returns the ``[8]`` terms (``CostModel.terms``) of a decode step halfway through the answers.
+
+    This is the median gap between tokens, as long as fewer than half of the steps also compute prompts.
+    """
+    return cost.terms(cost.decode(streams, prompt + answer / 2))
+
+
+def tpot_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
+    """Returns the terms of the mean gap: a decode step, and a share of the other clients' prompts.
+
+    While one answer streams, every other client sends one prompt, whose cost is added to steps of the answers.
+    """
+    load = cost.prompt(prompt)
+    load.kv_tokens = load.sequences = 0  # counted with the decode step
+    added = cost.terms(load) - cost.terms(StepLoad(tokens=0))
+    return itl_terms(cost, streams, prompt, answer) + added * (streams - 1) / answer
