@@ -129,12 +129,23 @@ class EngineInfo:
         if 0 < self.vocab_size <= largest:
             raise SettingError("stop_token_ids", f"has {largest}: use ids from 0 to {self.vocab_size - 1}")
 
+    def settable(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns those of the knobs that can be changed, whatever their values are."""
+        return {name: value for name, value in knobs.items() if name in (self.knob_limits or knobs)}
+
     def check_knobs(self, knobs: Knobs, before: Knobs | None = None) -> None:
         """Raises ``UnsupportedKnobError`` for knobs that this engine cannot have.
 
         Args:
-            before: its knobs so far; those that need a GPU may only be as they were without one.
+            before: its knobs so far; those that need a GPU may only be as they were without one, and another server's only
+                be changed as ``knob_limits`` says.
         """
+        limits, new, old = self.knob_limits, knobs.to_dict(), (before or knobs).to_dict()
+        for name in (name for name in new if limits and new[name] != old[name]):
+            if name not in limits:
+                raise UnsupportedKnobError(name, f"cannot be changed while the server runs, only {', '.join(limits)}")
+            if (new[name] or 0) > (most := limits[name]):
+                raise UnsupportedKnobError(name, f"is {new[name]}: use at most {most}, as the server was started with")
         has_gpu = self.device.startswith("cuda") or self.cuda_graphs > 0
         for name in GPU_KNOBS if before is not None and not has_gpu else ():
             if getattr(knobs, name) != getattr(before, name):

@@ -20,10 +20,7 @@ from roseplay.model.errors import refuse
 SERVED = ("gemma3", "llava", "mistral3", "qwen2_5_vl", "qwen2_vl", "qwen3_vl")
 _FAMILY = {"qwen2_vl_text": Qwen2Config, "qwen2_5_vl_text": Qwen2Config, "qwen3_vl_text": Qwen3Config}
 # Maps names of weights in such checkpoints, old and new, to names in the text part.
-KEYS = {
-    r"^(model\.)?language_model\.lm_head\.": "lm_head.",
-    r"^(model\.)?language_model\.(model\.)?": "model.",
-}
+KEYS = {r"^(model\.)?language_model\.lm_head\.": "lm_head.", r"^(model\.)?language_model\.(model\.)?": "model."}
 NOT_TEXT = re.compile(r"^(model\.)?(visual|vision_tower|vision_model|multi_modal_projector)\.")
 
 

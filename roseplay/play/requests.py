@@ -42,15 +42,9 @@ class Requests:
             due_ns: when the request was scheduled to be submitted.
         """
         with self.registry.submitting() as enter:
-            tracked = TrackedRequest(
-                self.engine.submit(prompt, params, due_ns=due_ns),
-                kind=kind,
-                lane=lane,
-                burst=burst,
-                tab=tab,
-                title=title_of(prompt) if title is None else title,
-                thinking=thinking,
-            )
+            stream = self.engine.submit(prompt, params, due_ns=due_ns)
+            title = title_of(prompt) if title is None else title
+            tracked = TrackedRequest(stream, kind=kind, lane=lane, burst=burst, tab=tab, title=title, thinking=thinking)
             enter(tracked)
         return tracked
 

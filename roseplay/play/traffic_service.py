@@ -113,13 +113,8 @@ class TrafficService:
         tab = self._tabs.open(tab_id)
         before = tab.traffic.get("steady") if seed is None else None
         running = before if isinstance(before, SteadyTraffic) and before.running else None
-        plan = SteadyPlan(
-            rate=rate,
-            spacing=spacing,
-            kind=kind,
-            max_new_tokens=max_new_tokens,
-            seed=running.plan.seed if running else self._seed(seed),
-        )
+        seed = running.plan.seed if running else self._seed(seed)
+        plan = SteadyPlan(rate=rate, spacing=spacing, kind=kind, max_new_tokens=max_new_tokens, seed=seed)
         params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True, tenant=tenant, priority=priority)
         self._engine.info.check_fits(1, max_new_tokens)
         tab.end_demo()

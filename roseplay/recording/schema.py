@@ -142,8 +142,7 @@ _LOAD = object_of(
 )
 _SENTENCE = list_of(row({"text": text(1000), "style": text(20)}))
 _STORY = object_of(
-    {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst", "compared")},
-    null=True,
+    {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst", "compared")}, null=True
 )
 _GAP = row({"t": number(), "ms": number(0)})
 _GAPS = dict.fromkeys(("gaps", "around"), list_of(_GAP))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +24,24 @@ from tests.waiting import wait_until
 TAB, FRAME_NS = "tab-of-mine", 100_000_000
 # Measured with the embedded model and with SmolLM2-135M on two cores; the third is ten times slower than that.
 SPEEDS = {"tiny": Speed(0.003, 0.00005), "smollm2": Speed(0.0115, 0.0007), "slow": Speed(0.115, 0.007)}
+
+
+def test_over_another_server_demos_change_only_what_it_can_change() -> None:
+    vllm = replace(
+        INFO, server="vLLM", knob_limits={"max_batch_size": 64, "prefill_max_tokens": 2048, "step_max_tokens": 2048}
+    )
+    knobs = Knobs(max_batch_size=64, step_max_tokens=2048, prefill_max_tokens=2048).to_dict()
+    absent = {}
+    for name, demo in DEMOS.items():
+        try:
+            plan(demo, None, vllm, knobs)
+        except ValueError as error:
+            absent[name] = str(error)
+    assert absent.keys() == DEMOS.keys() - {"budget", "batch"}
+    assert absent["prefix"].startswith("prefix_cache cannot be changed while the server runs, only max_batch_size")
+    small = replace(vllm, knob_limits={**vllm.knob_limits, "max_batch_size": 8})
+    with pytest.raises(ValueError, match="max_batch_size is 32: use at most 8, as the server was started with"):
+        plan(BUDGET, None, small, knobs)
 
 
 class Said(NamedTuple):

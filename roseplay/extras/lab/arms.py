@@ -44,6 +44,7 @@ class ClosedEngine:
     memory: FreeMemory
     alive: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = Capabilities()
+    knobs: ClassVar[Knobs] = Knobs()
 
     @classmethod
     def of(

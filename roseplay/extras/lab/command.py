@@ -37,8 +37,7 @@ def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = Non
 
 
 def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
-    body = experiment_body(options)
-    asked = parse_experiment(body)
+    asked = parse_experiment(experiment_body(options))
     if options.csv and asked.kind == "compare":
         raise ValueError("--csv is for --sweep and --find: use --json")
     config, addresses = engine_config(options), server_addresses(vars(options))
@@ -55,7 +54,7 @@ def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
         return str(document["id"])
 
     live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms, open_engine)
-    experiment = parse_experiment(body, Speed.of(live.info))
+    experiment = parse_experiment(experiment_body(options, live.info), Speed.of(live.info), live.knobs)
     how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
     job = Job(experiment, live, keep, open_engine, cpu_time=options.cpu_time, **how)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from roseplay.arguments import given_fields
 from roseplay.config import SETTINGS, EngineConfig, Knobs
+from roseplay.core.info import EngineInfo
 from roseplay.extras.lab.document import ARMS
 from roseplay.extras.lab.experiment import ARM_CONFIG, SIDE
 from roseplay.extras.lab.flags import NOT_FLAGS, VARIED
@@ -21,7 +22,7 @@ from roseplay.formats.json_text import strict_json
 from roseplay.settings import Choice, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
 from roseplay.traffic.own_traffic import MAX_NAME, OWN, OwnTraffic
-from roseplay.traffic.scenario import PARAM_LIMITS, Params
+from roseplay.traffic.scenario import PARAM_LIMITS, Params, Scenario
 from roseplay.traffic.scenarios import SCENARIOS
 
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
@@ -48,8 +49,11 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
     return EngineConfig(worker="process", **settings)
 
 
-def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
+def experiment_body(options: argparse.Namespace, info: EngineInfo | None = None) -> dict[str, Any]:
     """Returns the experiment as ``parse_order`` reads it: the spec file, overridden by the flags.
+
+    Args:
+        info: of the engine or server, which may not be able to change all knobs of a scenario.
 
     Raises:
         ValueError: the file or a flag is invalid; the message is one sentence for the user.
@@ -79,9 +83,9 @@ def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
     for number, arm in enumerate(ARMS[: 1 if only_a else 2]):
         changes = _arm_changes(getattr(options, arm.lower()))
         if any(changes.values()):
-            body[arm.lower()] = _changed_arm(body, arm, changes)
+            body[arm.lower()] = _changed_arm(body, arm, changes, info)
         if servers:
-            body[arm.lower()] = _at_server(body, arm, servers[number % len(servers)], alone=len(servers) == 1)
+            body[arm.lower()] = _at_server(body, arm, servers[number % len(servers)], info, alone=len(servers) == 1)
     return body
 
 
@@ -102,11 +106,11 @@ def _varied(options: argparse.Namespace, parts: Mapping[str, Mapping[str, Any]])
     return {kind: {**parts[kind], **parts["range"], "setting": VARIED[getattr(options, kind)]}}
 
 
-def _at_server(body: Mapping[str, Any], arm: str, url: str, *, alone: bool) -> dict[str, Any]:
+def _at_server(body: Mapping[str, Any], arm: str, url: str, info: EngineInfo | None, *, alone: bool) -> dict[str, Any]:
     """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
     given = body.get(arm.lower()) or {}
     if not given and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
-        given = {"knobs": find_scenario(body["scenario"]).settings(SIDE[arm])["knobs"]}
+        given = {"knobs": _of_scenario(find_scenario(body["scenario"]), arm, info)["knobs"]}
     return {"knobs": given.get("knobs") or {}, "config": {**(given.get("config") or {}), "url": url}}
 
 
@@ -144,12 +148,19 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _changed_arm(body: Mapping[str, Any], arm: str, changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _of_scenario(scenario: Scenario, arm: str, info: EngineInfo | None) -> dict[str, Any]:
+    settings = scenario.settings(SIDE[arm])
+    return settings if info is None else {**settings, "knobs": info.settable(settings["knobs"])}
+
+
+def _changed_arm(
+    body: Mapping[str, Any], arm: str, changes: Mapping[str, Mapping[str, Any]], info: EngineInfo | None
+) -> dict[str, Any]:
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
     given = body.get(arm.lower())
     if given is None:
         scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
-        given = scenario.settings(SIDE[arm])
+        given = _of_scenario(scenario, arm, info)
     return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
 
 

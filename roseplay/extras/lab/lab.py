@@ -83,12 +83,17 @@ class Lab:
         self.store = Store() if store is None else store
         self._engine: EngineLike | Servers = engine
         if isinstance(engine, HttpEngine):
-            self._engine = Servers([engine.address, *engine.others], engine.info, engine.capabilities)
+            self._engine = Servers([engine.address, *engine.others], engine)
         self._open_engine = open_engine
         self._speed = speed or (lambda: Speed.of(engine.info))
         self._lock = threading.Lock()
         self._job: Job | None = None
         self._closed = False
+
+    @property
+    def _knobs(self) -> Knobs:
+        """From which arms start."""
+        return self._engine.knobs if isinstance(self._engine, Servers) else Knobs()
 
     @property
     def running(self) -> bool:
@@ -107,7 +112,7 @@ class Lab:
                 raise LabBusyError("the server is shutting down, and the lab starts no new runs")
             if self.running:
                 raise LabBusyError("the lab is running already: wait for it, or stop it")
-            experiment = parse_experiment(body, self._speed())
+            experiment = parse_experiment(body, self._speed(), self._knobs)
             job = self._job = Job(experiment, self._engine, self.store.keep, self._open_engine)
             job.start()
         return job
@@ -133,9 +138,9 @@ class Lab:
 
     def describe(self) -> dict[str, Any]:
         """Returns the page's data for its tab: scenarios (``own`` for traffic from a file), knobs, settings, state."""
-        knobs = Knobs().to_dict() if self._engine.capabilities.knobs else {}
-        knobs.pop("slow_motion", None)
         info, speed = self._engine.info, self._speed()
+        knobs = info.settable(self._knobs.to_dict()) if self._engine.capabilities.knobs else {}
+        knobs.pop("slow_motion", None)
         addresses = self._engine.addresses if isinstance(self._engine, Servers) else {}
         config = next(iter(addresses.values()), None) or self._engine.config
         return {
@@ -178,5 +183,5 @@ class Lab:
         own = {"a": urls[0], "b": urls[1 % len(urls)]}
         for name, part in arms.items():
             config = {"url": own[name]} if name in own else {}
-            arms[name] = {"knobs": part["knobs"] if settable else {}, "config": config}
+            arms[name] = {"knobs": self._engine.info.settable(part["knobs"]) if settable else {}, "config": config}
         return arms

@@ -73,13 +73,13 @@ class Traffic(Input):
 
 
 class ArmOrder(Input):
-    """Changes to the default settings: knobs, and fields of ``EngineConfig`` or a server's ``url``."""
+    """Changes to the default settings or a server's: knobs, and fields of ``EngineConfig`` or the server's ``url``."""
 
     knobs: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] = Field(default_factory=dict)
 
-    def arm(self, name: str) -> Arm:
-        """Returns the arm of this name; raises ``ValueError``."""
+    def arm(self, name: str, knobs: Knobs) -> Arm:
+        """Returns the arm of this name, with changes of ``knobs``; raises ``ValueError``."""
         if self.knobs.get("slow_motion", 1) != 1:
             raise ValueError("slow motion stretches times on purpose, so the lab refuses it: leave it at 1")
         unknown = sorted({*self.config} - {*ARM_CONFIG, "url"})
@@ -91,7 +91,7 @@ class ArmOrder(Input):
             raise ValueError(f"the url of arm {name} must be text")
         try:
             EngineConfig(**{setting: value for setting, value in self.config.items() if setting != "url"})
-            return Arm(Knobs().changed(self.knobs), self.config)
+            return Arm(knobs.changed(self.knobs), self.config)
         except ValueError as error:
             raise ValueError(f"arm {name}: {error}") from None
 
@@ -174,11 +174,12 @@ class ExperimentOrder(Input):
     sweep: SweepOrder | None = None
     find: FindOrder | None = None
 
-    def experiment(self, speed: Speed | None = None) -> Experiment:
+    def experiment(self, speed: Speed | None = None, knobs: Knobs | None = None) -> Experiment:
         """Returns the experiment.
 
         Args:
             speed: of the engine: parameters of a scenario's traffic that are missing are chosen for this speed.
+            knobs: from which arms start; the default ones by default.
 
         Raises:
             ValueError: the fields do not go together; the message is one sentence for the sender.
@@ -195,7 +196,7 @@ class ExperimentOrder(Input):
             "scenario": scenario,
             "traffic": traffic,
             "seed": self.seed,
-            "arms": {name: self._arm(scenario, name) for name in ARMS[: 1 if alone else 2]},
+            "arms": {name: self._arm(scenario, name, knobs or Knobs()) for name in ARMS[: 1 if alone else 2]},
             "repeats": self.repeats or (1 if compares else 3),
             "limits": self.limits.model_dump(),
             "name": self.name or None,
@@ -227,11 +228,9 @@ class ExperimentOrder(Input):
             raise ValueError(f"traffic of your own has no {names}: the file says what is sent")
         return traffic.of(OWN if self.scenario in (None, OWN.name) else find_scenario(self.scenario)), traffic
 
-    def _arm(self, scenario: Scenario, name: str) -> Arm:
-        order = {"A": self.a, "B": self.b}[name]
-        if order is None:
-            return Arm(scenario.arms()[SIDE[name]], scenario.configs()[SIDE[name]])
-        return order.arm(name)
+    def _arm(self, scenario: Scenario, name: str, knobs: Knobs) -> Arm:
+        order = {"A": self.a, "B": self.b}[name] or ArmOrder(**scenario.settings(SIDE[name]))
+        return order.arm(name, knobs)
 
     def _sweep(self, order: SweepOrder, common: dict[str, Any]) -> Sweep:
         setting = order.setting
@@ -262,6 +261,6 @@ def parse_order(body: Any) -> ExperimentOrder:
     return validated(ExperimentOrder, dict(body))
 
 
-def parse_experiment(body: Any, speed: Speed | None = None) -> Experiment:
+def parse_experiment(body: Any, speed: Speed | None = None, knobs: Knobs | None = None) -> Experiment:
     """Parse an order and return its experiment, see ``ExperimentOrder.experiment``."""
-    return parse_order(body).experiment(speed)
+    return parse_order(body).experiment(speed, knobs)

@@ -8,8 +8,6 @@ from contextlib import closing
 from typing import Any, ClassVar
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.core.info import EngineInfo
-from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.errors import EngineError
 from roseplay.extras.lab.experiment import Arm
 from roseplay.extras.servers.address import ServerAddress
@@ -25,8 +23,10 @@ class MeasuredServer(HttpEngine):
         keeps_settings: do not change its settings.
     """
 
+    lease_s = 15.0  # so that a vLLM gets its settings back even if this process is killed
+
     def __init__(self, address: ServerAddress, *, keeps_settings: bool) -> None:
-        super().__init__(address.url, api_key=address.api_key, model=address.model)
+        super().__init__(address.url, api_key=address.api_key, model=address.model, steps=address.steps)
         self._found = self.knobs if self.capabilities.knobs and not keeps_settings else None
 
     def set_knobs(self, **changes: Any) -> Knobs:
@@ -34,6 +34,7 @@ class MeasuredServer(HttpEngine):
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:
         if self._found is not None and self.alive:
+            self.lease_s = 0.0
             try:
                 super().set_knobs(**self._found.to_dict())
             except (EngineError, ValueError) as error:
@@ -46,7 +47,7 @@ class Servers:
 
     Args:
         addresses: the first is the default for arms that name no server.
-        info, capabilities: of the first.
+        engine: the first.
 
     Attributes:
         keeps_settings: whether no arm has settings, so that each server is measured with its own.
@@ -56,9 +57,9 @@ class Servers:
     config: ClassVar[EngineConfig] = EngineConfig()
     alive: ClassVar[bool] = True
 
-    def __init__(self, addresses: Sequence[ServerAddress], info: EngineInfo, capabilities: Capabilities) -> None:
+    def __init__(self, addresses: Sequence[ServerAddress], engine: HttpEngine) -> None:
         self.addresses = {address.url: address for address in addresses}
-        self.info, self.capabilities = info, capabilities
+        self.info, self.capabilities, self._engine = engine.info, engine.capabilities, engine
         self.keeps_settings = True
 
     @property
@@ -78,8 +79,13 @@ class Servers:
             EngineStartError: it does not answer, or refuses; the message is one line.
         """
         first = addresses[0]
-        with closing(HttpEngine(first.url, api_key=first.api_key, model=first.model)) as engine:
-            return cls(addresses, engine.info, engine.capabilities)
+        with closing(MeasuredServer(first, keeps_settings=True)) as engine:
+            return cls(addresses, engine)
+
+    @property
+    def knobs(self) -> Knobs:
+        """Those of the first as it has them now, from which arms start."""
+        return self._engine.knobs
 
     def of_arms(self, arms: Mapping[str, Arm], *, varied: bool) -> dict[str, ServerAddress]:
         """Returns the server of each arm.
@@ -91,7 +97,7 @@ class Servers:
             ValueError: a setting cannot be changed from here, a server was not named at the start, or both arms are the
                 same, as there is one server whose settings cannot be changed.
         """
-        self.keeps_settings = not varied and all(arm.knobs == Knobs() for arm in arms.values())
+        self.keeps_settings = not varied and all(arm.knobs == self.knobs for arm in arms.values())
         servers = {name: self._of_arm(name, arm, varied) for name, arm in arms.items()}
         if len(servers) > len(set(servers.values())) and not self.capabilities.knobs:
             raise ValueError(f"A and B are the same server, and {self._why_not_set}")
@@ -107,7 +113,7 @@ class Servers:
         fixed = sorted(set(arm.config) - {"url"})
         if fixed:
             raise ValueError(f"arm {name}: {', '.join(fixed)} can only be set when the other server is started")
-        if (varied or arm.knobs != Knobs()) and not self.capabilities.knobs:
+        if (varied or arm.knobs != self.knobs) and not self.capabilities.knobs:
             raise ValueError(f"arm {name}: {self._why_not_set}")
         url = arm.config.get("url", next(iter(self.addresses)))
         if url not in self.addresses:

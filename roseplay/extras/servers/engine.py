@@ -57,6 +57,7 @@ class HttpEngine(EngineElsewhere):
         others: servers with which this one may be compared.
 
     Attributes:
+        lease_s: how long limits of a vLLM with a probe outlive this process; 0 is for good.
         address: the server's address, key and model, as given.
         server: the server's properties, as found while attaching.
         info: as an engine's; unknown values are 0, "" or assumed.
@@ -68,6 +69,7 @@ class HttpEngine(EngineElsewhere):
     """
 
     tokenizer = None
+    lease_s = 0.0
 
     def __init__(
         self,
@@ -211,8 +213,11 @@ class HttpEngine(EngineElsewhere):
         self._check_alive()
         self.capabilities.require("knobs")
         if self._probe is not None:
-            self._probe.set_knobs(self._knobs, changes)
-            self._take_state()
+            knobs = self._knobs.changed(changes)
+            self.info.check_knobs(knobs, self._knobs)
+            if knobs != self._knobs:
+                self._probe.set_knobs(knobs, self.lease_s)
+                self._take_state()
             return self._knobs
         with self._knob_lock:
             try:

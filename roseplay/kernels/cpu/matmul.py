@@ -119,8 +119,7 @@ def _product(dtype: torch.dtype) -> Any:
             stride = inner + gap
             for row in range(here):
                 copy_row(
-                    numba.carray(advance(of_block, row * inner), inner),
-                    spread[row * stride : row * stride + inner],
+                    numba.carray(advance(of_block, row * inner), inner), spread[row * stride : row * stride + inner]
                 )
         for strip in range(strips * group // groups, strips * (group + 1) // groups):
             columns = min(STRIP, outer - strip * STRIP)

@@ -71,8 +71,9 @@ def plan(
         ValueError: the demo cannot be shown, since the model is too slow to fill the pool or computes prompts too fast,
             since it differs only on a simulated GPU, or since this engine cannot have one of its knobs.
     """
+    before = Knobs().changed(knobs)
     for changes in (demo.knobs, *(scene.knobs for scene in demo.scenes)):
-        info.check_knobs(Knobs().changed(changes))
+        info.check_knobs(before.changed(changes), before)
     if any(scene.clients for scene in demo.scenes):
         return _with_clients(demo, client_size(info, config or EngineConfig()))
     acts = list(_acts(demo, knobs))

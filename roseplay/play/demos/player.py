@@ -353,8 +353,8 @@ class _Play:
     def _set_knobs(self, knobs: Any) -> None:
         if self.stopping.is_set():
             raise _StoppedError
-        self._engine.set_knobs(**knobs)
-        self._set.update(knobs)
+        now = self._engine.set_knobs(**knobs).to_dict()
+        self._set.update({name: now[name] for name in knobs})
 
     # -- traffic
 

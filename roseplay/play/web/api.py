@@ -206,17 +206,9 @@ class Steering(Endpoints):
         The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
         for the scheduling policies.
         """
-        send = partial(
-            self.playground.traffic.burst,
-            size=size,
-            kind=kind,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            tab_id=tab,
-            tenant=tenant or None,
-            priority=priority,
-        )
-        made = await self.submissions.run(send)
+        who: dict[str, Any] = {"tab_id": tab, "tenant": tenant or None, "priority": priority}
+        what: dict[str, Any] = {"kind": kind, "max_new_tokens": max_new_tokens, "seed": seed}
+        made = await self.submissions.run(partial(self.playground.traffic.burst, size=size, **what, **who))
         return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
 
     @endpoint
@@ -240,17 +232,9 @@ class Steering(Endpoints):
         """
         if rate == 0 and tab:
             return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab)), None)
-        start = partial(
-            self.playground.traffic.start_steady,
-            rate=rate,
-            spacing=spacing,
-            kind=kind,
-            max_new_tokens=max_new_tokens,
-            seed=seed,
-            tab_id=tab,
-            tenant=tenant or None,
-            priority=priority,
-        )
+        who: dict[str, Any] = {"tab_id": tab, "tenant": tenant or None, "priority": priority}
+        what: dict[str, Any] = {"spacing": spacing, "kind": kind, "max_new_tokens": max_new_tokens, "seed": seed}
+        start = partial(self.playground.traffic.start_steady, rate=rate, **what, **who)
         return (await self.submissions.run(start)).figures()
 
     @endpoint

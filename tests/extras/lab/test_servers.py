@@ -15,11 +15,12 @@ from roseplay.extras.lab import command
 from roseplay.extras.lab.lab import Lab
 from roseplay.extras.lab.report import html_report
 from roseplay.extras.lab.words import sentences
-from roseplay.extras.servers.address import ServerAddress
+from roseplay.extras.servers.address import ServerAddress, StepsAddress
 from roseplay.extras.servers.engine import HttpEngine
 from tests.at_a_port import at_a_port
 from tests.extras.lab.fake_arms import ran
 from tests.extras.servers.servers import Script, words
+from tests.extras.servers.vllm.fake_probe import probe
 from tests.serve.conftest import serving
 
 PARAMS = {"num_requests": 4, "max_new_tokens": 6}
@@ -80,6 +81,28 @@ def test_two_settings_of_a_server_are_compared_and_put_back(engines: list[Engine
     assert "on other servers" not in " ".join(sentences(document["summary"]))
     assert engines[0].knobs == Knobs(max_batch_size=7)
     engines[0].set_knobs(**Knobs().to_dict())
+
+
+def test_two_settings_of_a_running_vllm_are_compared_and_put_back() -> None:
+    """Over the probe inside, which puts them back itself if the lab is killed."""
+    script = Script(words("Some ", "words"), card={"owned_by": "vllm"})
+    with (
+        probe() as fake,
+        at_a_port(script.app) as address,
+        HttpEngine(address, steps=StepsAddress(fake.address)) as live,
+    ):
+        live.set_knobs(max_batch_size=16)
+        lab = Lab(live)
+        catalogue = lab.describe()
+        assert catalogue["knobs"] == {"max_batch_size": 16, "step_max_tokens": 2048, "prefill_max_tokens": 2048}
+        budget = next(one for one in catalogue["scenarios"] if one["name"] == "token-budget")
+        assert budget["b"]["knobs"] == {"prefill_max_tokens": 64}
+        assert budget["common"]["knobs"] == {"max_batch_size": 8}  # the others cannot be changed there
+        document, _ = ran({"scenario": "poisson", "params": PARAMS, "repeats": 1, "a": {}, "b": budget["b"]}, lab=lab)
+    assert [document["arms"][arm]["knobs"]["prefill_max_tokens"] for arm in "AB"] == [2048, 64]
+    assert [document["arms"][arm]["knobs"]["max_batch_size"] for arm in "AB"] == [16, 16]
+    sent = [(order["set"]["prompt_tokens"], order["lease_s"]) for order in fake.orders if "set" in order]
+    assert sent[0] == sent[-1] == (2048, 0.0) and (64, 15.0) in sent
 
 
 def test_a_rate_is_swept(urls: list[str]) -> None:

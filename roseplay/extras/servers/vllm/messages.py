@@ -63,11 +63,12 @@ class Known(NamedTuple):
 
 
 class Limits(BaseModel):
-    """What vLLM's scheduler may do in one step; a threshold of 0 is none."""
+    """What vLLM's scheduler may do in one step; a threshold of 0 is none. ``prompt_tokens`` is a limit of the probe."""
 
     max_num_batched_tokens: Count = 0
     max_num_seqs: Count = 0
     long_prefill_token_threshold: Count = 0
+    prompt_tokens: Count = 0
 
 
 class State(BaseModel):
@@ -96,8 +97,6 @@ class Step(State):
     ended: list[tuple[Name, Words]] = []
     preempted: list[Name] = []
     tokens: dict[Name, list[int]] = {}
-    drafted: Count = 0
-    accepted: Count = 0
 
 
 class Notice(BaseModel):
@@ -116,12 +115,10 @@ class Snapshot(State):
     now_ns: Nanoseconds
     block_size: Annotated[int, Field(strict=True, ge=1, le=2**16)]
     num_blocks: Maybe[Annotated[_Block, Field(ge=1)]] = None
-    max_model_len: Annotated[int, Field(strict=True, ge=1, le=1 << 27)]
     limits: Limits
     most: Limits
     missing: dict[Name, Words] = {}
     settings: dict[Name, Maybe[Setting]] = {}
-    is_async: Annotated[Maybe[bool], Field(alias="async")] = None
     requests: list[Known] = []
     pool: list[BlockState] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,12 +23,13 @@ from roseplay.extras.servers.vllm.messages import Limits, Reply, Snapshot, Step,
 from roseplay.extras.servers.vllm.sockets import Ask, Sockets
 from roseplay.extras.servers.vllm.steps import Steps
 from roseplay.formats.text import one_line
-from roseplay.settings import SettingError, Whole, settings_of
+from roseplay.settings import Whole, settings_of
 
 logger = logging.getLogger(__name__)
 
-# The limits of vLLM that are knobs here, by the knob.
+# The limits of vLLM that are knobs here, by the knob, and the probe's own.
 LIMITS = {name: knob.vllm for name, knob in settings_of(Knobs).items() if knob.vllm in Limits.model_fields}
+LIMITS["prefill_max_tokens"] = "prompt_tokens"
 # What the probe tells, by capability: the fields of its messages without which it is missing.
 _TOLD = {
     "steps": ("entries", "schedule", "output"),
@@ -71,6 +73,9 @@ class Probe:
         self._has_skipped = False
         self._n = self._attached_ns = self._heard_ns = 0
         self._boot = ""
+        self._steering = threading.Lock()
+        self._leased: dict[str, Any] | None = None  # an order that is renewed
+        self._renewed_s = 0.0
         try:
             self._sockets = Sockets(address, timings.steps_reply_s)
         except ValueError as error:
@@ -103,14 +108,14 @@ class Probe:
     def describe(self, info: EngineInfo) -> EngineInfo:
         """Returns what is known of a server, with what the probe knows better."""
         snapshot = self._snapshot
-        dtype = snapshot.settings.get("dtype")
+        dtype, longest = snapshot.settings.get("dtype"), snapshot.settings.get("max_model_len")
         return replace(
             info,
             dtype=dtype if isinstance(dtype, str) else info.dtype,
             server_settings={**info.server_settings, **{k: v for k, v in snapshot.settings.items() if v is not None}},
             block_size=snapshot.block_size,
             num_blocks=info.num_blocks if snapshot.num_blocks is None else snapshot.num_blocks + 1,
-            max_model_len=snapshot.max_model_len,
+            max_model_len=longest if isinstance(longest, int) else info.max_model_len,
             knob_limits=_knob_values(snapshot.most),
         )
 
@@ -133,7 +138,7 @@ class Probe:
             "prefix_cache": snapshot.settings.get("enable_prefix_caching"),
             "chunked_prefill": snapshot.settings.get("enable_chunked_prefill"),
             "scheduling_policy": snapshot.settings.get("policy"),
-            "overlap": snapshot.is_async,
+            "overlap": snapshot.settings.get("async_scheduling"),
             "same_step_sharing": False,
         }
         known = {name: value for name, value in fixed.items() if settings_of(Knobs)[name].values.allows(value)}
@@ -146,29 +151,24 @@ class Probe:
 
     # -- orders
 
-    def set_knobs(self, before: Knobs, changes: Mapping[str, Any]) -> None:
-        """Change limits; None is what vLLM was started with. Returns when ``knobs`` has them.
+    def set_knobs(self, knobs: Knobs, lease_s: float = 0.0) -> None:
+        """Set the limits; None is what vLLM was started with. Returns when ``knobs`` has them.
+
+        Args:
+            lease_s: while this connection lives, and for this time after it; then, vLLM has its former limits. 0 is for good.
 
         Raises:
-            ValueError: a knob has no such value here, or vLLM refuses it.
+            ValueError: vLLM refuses a value.
             EngineError: the probe does not answer.
         """
-        before.changed(changes)
-        new = {name: value for name, value in changes.items() if value != getattr(before, name)}
-        if refused := sorted(new.keys() - LIMITS):
-            raise ValueError(f"vLLM cannot change {', '.join(refused)} while it runs, only {' and '.join(LIMITS)}")
-        order = {}
-        for name, value in new.items():
-            most = getattr(self._snapshot.most, LIMITS[name])
-            if value is not None and value > most:
-                raise SettingError(
-                    name, f"is {value}: use at most {most}, the {LIMITS[name]} that vLLM was started with"
-                )
-            order[LIMITS[name]] = most if value is None else value
-        if order:
-            limits, until = self._order({"set": order}).limits, time.monotonic() + _TOLD_S
-            while self._steps.limits != limits and time.monotonic() < until:
-                self._sockets.closing.wait(0.001)  # so that the steps before the change are told before it
+        most = self._snapshot.most
+        values = {limit: getattr(knobs, name) or getattr(most, limit) for name, limit in LIMITS.items()}
+        order = {"set": values, "lease_s": lease_s}
+        with self._steering:
+            self._leased = order if lease_s else None
+            limits, until = self._order(order).limits, time.monotonic() + _TOLD_S
+        while self._steps.limits != limits and time.monotonic() < until:
+            self._sockets.closing.wait(0.001)  # so that the steps before the change are told before it
 
     def clear_cache(self) -> bool:
         """Clear the prefix cache; returns whether vLLM has: not while requests hold blocks. Raises as ``set_knobs``."""
@@ -186,6 +186,10 @@ class Probe:
             if self._wrong is not None:
                 self._attach()
             self._receive()
+            if self._leased and time.monotonic() > self._renewed_s + self._leased["lease_s"] / 4:
+                with self._steering:
+                    self._renewed_s = time.monotonic()
+                    self._order(self._leased or {"ask": "clock"})
         except Exception as error:
             if self._wrong is None:
                 logger.warning("the steps of vLLM are not known any more: %s", one_line(error))

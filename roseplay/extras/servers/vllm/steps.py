@@ -115,8 +115,8 @@ class Steps:
             schedule_ns=step.schedule[1] - step.schedule[0],
             device_ns=max(0, end_ns - max(start_ns, scheduled_ns)),
             cached_tokens=sum(about.cached for about in step.new),
-            draft_tokens=step.drafted,
-            accepted_tokens=step.accepted,
+            draft_tokens=sum(entry.draft for entry in step.entries),
+            accepted_tokens=sum(entry.accepted for entry in step.entries),
             held_by=self._obstacle(step),
         )
         for name in step.preempted:

@@ -12,16 +12,16 @@ from typing import Any
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-LIMITS = {"max_num_batched_tokens": 2048, "max_num_seqs": 64, "long_prefill_token_threshold": 0}
+LIMITS = {"max_num_batched_tokens": 2048, "max_num_seqs": 64, "long_prefill_token_threshold": 0, "prompt_tokens": 2048}
 NUM_BLOCKS = 8
 
 
 def snapshot_fields(**fields: Any) -> dict[str, Any]:
     """A snapshot of an idle vLLM, without its number and time."""
     return {
-        "vllm": "0.32.0", "missing": {}, "model": "tiny", "block_size": 16, "num_blocks": NUM_BLOCKS,
-        "max_model_len": 512, "async": True, "rank": 0, "ranks": 1, "limits": dict(LIMITS), "most": dict(LIMITS),
-        "settings": {"enable_prefix_caching": True, "dtype": "bfloat16", "policy": "priority"},
+        "vllm": "0.32.0", "missing": {}, "block_size": 16, "num_blocks": NUM_BLOCKS, "rank": 0,
+        "limits": dict(LIMITS), "most": dict(LIMITS),
+        "settings": {"enable_prefix_caching": True, "dtype": "bfloat16", "policy": "priority", "max_model_len": 512},
         "requests": [], "pool": [], "running": 0, "waiting": {"": 0}, "free": NUM_BLOCKS, "cached": 0, **fields,
     }  # fmt: skip
 
@@ -32,7 +32,7 @@ def step_fields(number: int, end_ns: int, *entries: Sequence[Any], **fields: Any
         "step": number, "schedule": [end_ns - 10_000_000, end_ns - 9_000_000], "output": [end_ns, end_ns + 1000],
         "entries": [[*entry, 0, 0][:6] for entry in entries], "new": [], "resumed": [], "blocks": {}, "changed": [],
         "ended": [], "preempted": [], "tokens": {}, "running": len(entries), "waiting": {"": 0}, "free": NUM_BLOCKS,
-        "cached": 0, "drafted": 0, "accepted": 0, **fields,
+        "cached": 0, **fields,
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from roseplay.recording.exports import KINDS, export
 from roseplay.recording.reader import parse
 from roseplay.recording.recorded_run import RecordedRun
 from tests.extras.servers.servers import Script, attached, words
-from tests.extras.servers.vllm.fake_probe import FakeProbe, probe
+from tests.extras.servers.vllm.fake_probe import LIMITS, FakeProbe, probe
 from tests.play.conftest import poll
 from tests.waiting import wait_until
 
@@ -339,7 +339,7 @@ def test_the_page_shows_and_records_them(fake: FakeProbe, remote: HttpEngine) ->
     [request] = RecordedRun(recording).requests.values()
     assert (request.kind, request.prompt_tokens, request.cached, request.tokens) == ("api", 36, 16, 2)
     assert request.queue_ms == 1 and request.ttft_ms is not None and request.reason == "length"
-    assert recording.info.knob_limits == {"max_batch_size": 64, "step_max_tokens": 2048}
+    assert recording.info.knob_limits == {"max_batch_size": 64, "step_max_tokens": 2048, "prefill_max_tokens": 2048}
     for kind in KINDS:
         assert export(kind, playground.recording()), kind
     playground.close()
@@ -353,7 +353,7 @@ def test_limits_are_knobs(fake: FakeProbe, remote: HttpEngine) -> None:
     fixed = remote.knobs.prefix_cache, remote.knobs.same_step_sharing, remote.knobs.scheduling_policy
     assert fixed == (True, False, "priority")
     changed = remote.set_knobs(**{**remote.knobs.to_dict(), "step_max_tokens": 64})
-    assert fake.orders[-1] == {"set": {"max_num_batched_tokens": 64}}
+    assert fake.orders[-1]["set"].items() >= {"max_num_batched_tokens": 64, "max_num_seqs": 64}.items()
     assert changed == remote.knobs and changed.step_max_tokens == 64
     assert remote.set_knobs(step_max_tokens=None).step_max_tokens == 2048
     fake.set_limits(max_num_seqs=8)  # by somebody else
@@ -368,8 +368,11 @@ def test_limits_are_knobs(fake: FakeProbe, remote: HttpEngine) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"step_max_tokens": 4096}, "step_max_tokens is 4096: use at most 2048, the max_num_batched_tokens that vLLM"),
-        ({"prefix_cache": False}, "vLLM cannot change prefix_cache while it runs, only max_batch_size and step_max"),
+        ({"step_max_tokens": 4096}, "step_max_tokens is 4096: use at most 2048, as the server was started with"),
+        (
+            {"prefix_cache": False},
+            "prefix_cache cannot be changed while the server runs, only max_batch_size, step_max",
+        ),
         ({"max_batch_size": 0}, "max_batch_size"),
         ({"speed": 1}, "unknown knob speed"),
     ],
@@ -381,6 +384,19 @@ def test_what_cannot_be_set_is_refused_before_it_is_sent(
     with pytest.raises(ValueError, match=told):
         remote.set_knobs(**{"max_batch_size": 16, **changes})
     assert fake.orders == asked
+
+
+def test_leased_limits_are_set_again_until_they_are_set_for_good(fake: FakeProbe, remote: HttpEngine) -> None:
+    remote.lease_s = 0.2
+    remote.set_knobs(prefill_max_tokens=64)
+    ours = {name: value for name, value in LIMITS.items() if name != "long_prefill_token_threshold"}
+    leased = {"set": {**ours, "prompt_tokens": 64}, "lease_s": 0.2}
+    wait_until(lambda: fake.orders.count(leased) > 2)
+    remote.lease_s = 0.0
+    remote.set_knobs(prefill_max_tokens=None)
+    assert fake.orders[-1] == {"set": ours, "lease_s": 0.0}
+    hear(fake, remote)
+    assert fake.orders[-1]["lease_s"] == 0.0
 
 
 def test_a_refusal_of_the_probe_is_passed_on(fake: FakeProbe, remote: HttpEngine) -> None:

@@ -167,7 +167,7 @@ def test_a_preempted_request_computes_its_prompt_and_answer_again() -> None:
 def test_drafts() -> None:
     reading = Reading()
     reading.step(("x", 20, 0, 20), new=[["x", 20, 0, 0, 0]], tokens={"x": [5]})
-    step = reading.step(("x", 4, 20, 20, 3, 2), tokens={"x": [6, 7, 8]}, drafted=3, accepted=2)
+    step = reading.step(("x", 4, 20, 20, 3, 2), tokens={"x": [6, 7, 8]})
     assert (step.decode_tokens, step.draft_tokens, step.accepted_tokens) == (4, 3, 2)
     assert reading.rows() == [(1, None), (2, 10), (2, 0), (2, 0)]
 

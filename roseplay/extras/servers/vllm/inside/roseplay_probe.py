@@ -1,9 +1,8 @@
-"""A scheduler for vLLM (--scheduler-cls roseplay_probe.ProbedScheduler) that tells what each step computes, and changes
-vLLM's limits while it serves.
+"""A scheduler for vLLM (--scheduler-cls roseplay_probe.ProbedScheduler) that tells of its steps and sets its limits.
 
 Steps are published at ROSEPLAY_STEPS (tcp://127.0.0.1:5601 by default; rank r of data parallelism adds 2r to the port), and
-orders are answered one port above. An address that is not loopback needs ROSEPLAY_STEPS_KEY. vLLM's scheduler is no public
-interface, so whatever goes wrong in here never reaches the engine: the probe puts vLLM's limits back, logs one line and is off.
+orders are answered one port above. An address that is not loopback needs ROSEPLAY_STEPS_KEY. Whatever goes wrong in here never
+reaches the engine, as its scheduler is no public interface: the probe puts vLLM's limits back, logs one line and is off.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 LOGGER = logging.getLogger("vllm.roseplay_probe")  # vLLM's handler prints it
 REASONS = {"WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "grammar", "WAITING_FOR_REMOTE_KVS": "remote_kv"}
+Limit = Literal["max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold", "prompt_tokens"]
 SETTINGS = """device_config.device_type model_config.served_model_name model_config.max_model_len model_config.dtype
 model_config.quantization cache_config.enable_prefix_caching cache_config.cache_dtype scheduler_config.async_scheduling
 model_config.model scheduler_config.policy parallel_config.data_parallel_size parallel_config.tensor_parallel_size
@@ -34,7 +34,8 @@ parallel_config.pipeline_parallel_size speculative_config.method scheduler_confi
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):  # type: ignore[call-arg]
     ask: Literal["snapshot", "clock"] | None = None
-    set: dict[Literal["max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold"], int] | None = None
+    set: dict[Limit, int] | None = None
+    lease_s: float = 0  # unless it comes again within this time, the limits go back to those before it; 0 is never
     clear: Literal["prefix_cache"] | None = None
 
 
@@ -67,6 +68,7 @@ class Probe:
         self.ended: set[str] = set()  # since the last schedule(), which names them again
         self.touched: set[int] = set()  # blocks whose state may not be as told
         self.cached = self.scrubbed = 0
+        self.lease: tuple[dict[str, int], float] | None = None  # the limits before it, and its end
         self.sockets: list[zmq.Socket] = []
         self.start()
 
@@ -86,10 +88,11 @@ class Probe:
         tokens, threshold = "max_num_batched_tokens", "long_prefill_token_threshold"
         self.places = {tokens: (scheduler, "max_num_scheduled_tokens"), "max_num_seqs": (scheduler, seqs)}
         self.places[threshold] = config.scheduler_config, threshold
-        self.started = self.limits = {name: getattr(*place) for name, place in self.places.items()}
+        self.started = {name: getattr(*place) for name, place in self.places.items()}
+        self.limits = self.started = self.started | {"prompt_tokens": self.started[tokens]}
         self.least, self.most = self.started | {"max_num_seqs": 1}, self.started.copy()
         if config.scheduler_config.enable_chunked_prefill and not config.scheduler_config.disable_chunked_mm_input:
-            self.least |= {tokens: 1, threshold: 0}  # elsewhere, prompts or images must not be split
+            self.least |= {tokens: 1, threshold: 0, "prompt_tokens": 1}  # elsewhere, prompts or images stay whole
             self.most[threshold] = self.started[tokens]
         self.open(os.environ.get("ROSEPLAY_STEPS", "tcp://127.0.0.1:5601"), os.environ.get("ROSEPLAY_STEPS_KEY"))
         self.around("schedule", self.scheduled, before=self.limit_step)
@@ -163,27 +166,29 @@ class Probe:
 
     @guarded
     def limit_step(self) -> None:
-        """Sets the limits of the next step: as wished, but so that each request that runs can compute."""
+        """Sets the next step's limits, so that each request that runs can compute; ``prompt_tokens`` is beside decodes."""
         if self.limits is self.started:
             return
         seeds = any(getattr(r.sampling_params, "seed", None) is not None for r in self.scheduler.requests.values())
         whole = self.started if seeds and self.settings["device_type"] == "cpu" else {}  # vLLM ends there otherwise
         values, running, most = self.limits | whole, self.scheduler.running, self.started["max_num_batched_tokens"]
         values["max_num_seqs"] = max(self.limits["max_num_seqs"], len(running))
-        tokens = min(most, max(values["max_num_batched_tokens"], self.per_decode * max(1, len(running))))
         left = [r.num_tokens + getattr(r, "num_output_placeholders", 0) - r.num_computed_tokens for r in running]
+        prompts = sum(number > 1 for number in left)
+        decodes = self.per_decode * (len(left) - prompts)
+        tokens = max(values["max_num_batched_tokens"], self.per_decode * max(1, len(running)))
+        tokens = min(most, tokens, decodes + max(values["prompt_tokens"], prompts))
         if tokens < most and max(left[:-1], default=0) > 1:  # a prompt before others would take the whole step
-            prompts = sum(number > 1 for number in left)
-            share = max(1, (tokens - self.per_decode * (len(left) - prompts)) // prompts)
+            share = max(1, (tokens - decodes) // prompts)
             values["long_prefill_token_threshold"] = min(values["long_prefill_token_threshold"] or share, share)
-        for name, value in (values | {"max_num_batched_tokens": tokens}).items():
-            setattr(*self.places[name], value)
+        for name, place in self.places.items():
+            setattr(*place, tokens if name == "max_num_batched_tokens" else values[name])
         self.limits = self.started if self.limits == self.started else self.limits
 
     @guarded
     def scheduled(self, output: Any, span: list[int], *_: Any) -> None:
         """Notes what a step computes, until its output comes."""
-        rows = [(new.req_id, new.block_ids) for new in output.scheduled_new_reqs]
+        rows = [(new.req_id, new.block_ids) for new in output.scheduled_new_reqs]  # 0 where a window needs no block
         cached, entries, new = output.scheduled_cached_reqs, [], []
         admitted = {name for name, _ in rows}.union(self.optional("resumed", lambda: cached.resumed_req_ids, ()))
         rows += self.optional("blocks", lambda: zip(cached.req_ids, cached.new_block_ids, strict=True), ())
@@ -193,12 +198,10 @@ class Probe:
             before, prompt = request.num_computed_tokens - tokens, request.num_prompt_tokens  # vLLM has added them
             entries.append([name, tokens, before, prompt, len(drafts.get(name, ())), 0])
             if name in admitted:
-                waited = self.optional("waited", lambda r: int(1e9 * (time.time() - r.arrival_time)), None, request)
-                priority = self.optional("priority", lambda r: r.priority, 0, request)
-                new.append([name, prompt, before, waited and max(0, waited), priority])
+                age = self.optional("waited", lambda r: int(1e9 * max(0, time.time() - r.arrival_time)), None, request)
+                new.append([name, prompt, before, age, self.optional("priority", lambda r: r.priority, 0, request)])
         ended, self.ended = [[name, "abort"] for name in output.finished_req_ids - self.ended], set()
         message = {"kind": "step", "schedule": span, "entries": entries, "new": new, "ended": ended, "tokens": {}}
-        # 0 stands where a window needs no block.
         message["blocks"] = {name: [id for ids in groups for id in ids if id] for name, groups in rows if groups}
         message["preempted"] = list(self.optional("preempted", lambda: output.preempted_req_ids) or ())
         self.in_flight[id(output)] = output, message
@@ -231,9 +234,7 @@ class Probe:
                 if name not in self.scheduler.requests and name not in dict(message["ended"]):
                     message["ended"].append([name, "abort"])  # its client has left meanwhile
                     self.ended.add(name)
-            first = max(0, before - 2 * self.per_decode) // self.block_size  # that may have become full
-            self.touched.update(self.held.get(name, ())[first:])
-        message["drafted"], message["accepted"] = (sum(entry[i] for entry in message["entries"]) for i in (4, 5))
+            self.touched.update(self.held.get(name, ())[max(0, before - 2 * self.per_decode) // self.block_size :])
         for name, _ in message["ended"]:
             self.progress.pop(name, None)
             self.touched.update(self.held.pop(name, ()))
@@ -273,15 +274,12 @@ class Probe:
     def snapshot(self) -> dict[str, Any]:
         """Returns what a reader needs to continue after the last message."""
         rows, states = [], self.optional("pool", self.states, [])
-        for request in (request for request in list(self.scheduler.requests.values()) if not request.is_finished()):
-            name, blocks = request.request_id, self.held.get(request.request_id)
+        for r in (request for request in list(self.scheduler.requests.values()) if not request.is_finished()):
+            name, blocks = r.request_id, self.held.get(r.request_id)
             (cached, computed), state = self.progress.get(name, (0, 0)), "waiting" if blocks is None else "running"
-            tokens = [request.num_prompt_tokens, computed, request.num_output_tokens]
-            rows.append([name, *tokens, state, cached, [*(blocks or ())]])
+            rows.append([name, r.num_prompt_tokens, computed, r.num_output_tokens, state, cached, [*(blocks or ())]])
         about = self.clock() | self.queues() | {"requests": rows, "step": self.steps, "settings": self.settings}
-        about["vllm"] = self.optional("vllm", lambda: importlib.import_module("vllm").__version__, "")
-        about |= {"model": self.settings["model"], "max_model_len": self.settings["max_model_len"], "rank": self.rank}
-        about |= {"async": self.settings["async_scheduling"], "ranks": self.settings["data_parallel_size"]}
+        about |= {"rank": self.rank, "vllm": self.optional("vllm", lambda: __import__("vllm").__version__, "")}
         about |= {"limits": self.limits, "least": self.least, "most": self.most, "missing": self.missing.copy()}
         about |= {"block_size": self.block_size, "num_blocks": len(states) - 1, "cached": states.count(1)}
         about |= {"pool": [[block, state >> 1, state & 1] for block, state in enumerate(states) if state]}
@@ -291,10 +289,10 @@ class Probe:
         return {"now_ns": time.perf_counter_ns(), "n": self.published, "boot": self.boot}
 
     @guarded
-    def set_limits(self, wished: dict[str, int]) -> dict[str, Any]:
-        for name, value in wished.items():
-            if not self.least[name] <= value <= self.most[name]:
-                return {"error": f"{name} must be {self.least[name]} to {self.most[name]}"}
+    def set_limits(self, wished: dict[str, int], lease_s: float = 0) -> dict[str, Any]:
+        for name in (name for name, value in wished.items() if not self.least[name] <= value <= self.most[name]):
+            return {"error": f"{name} must be {self.least[name]} to {self.most[name]}"}
+        self.lease = ((self.lease or [self.limits])[0], time.monotonic() + lease_s) if lease_s > 0 else None
         self.limits = self.limits | wished
         self.publish({"kind": "limits", "limits": self.limits})
         return {"limits": self.limits}
@@ -320,6 +318,8 @@ class Probe:
         orders = self.sockets[1]
         while len(self.sockets) == 2:
             try:
+                if self.lease and time.monotonic() > self.lease[1]:
+                    self.set_limits(self.lease[0])
                 if orders.poll(200):
                     reply = self.answer(b"".join(orders.recv_multipart()))
                     orders.send(msgspec.json.encode(reply or {"error": f"the probe is off: {self.error}"}))
@@ -334,9 +334,9 @@ class Probe:
             return {"error": f"not an order: {error}"}
         if (order.ask, order.set or None, order.clear).count(None) != 2:
             return {"error": "an order has one of ask, set and clear"}
-        if order.ask == "clock":
-            return None if self.error else self.clock()
-        return self.snapshot() if order.ask else self.set_limits(order.set) if order.set else self.clear()
+        if order.ask:
+            return self.snapshot() if order.ask == "snapshot" else None if self.error else self.clock()
+        return self.set_limits(order.set, order.lease_s) if order.set else self.clear()
 
 
 def ProbedScheduler(vllm_config: Any, *arguments: Any, **named: Any) -> Any:

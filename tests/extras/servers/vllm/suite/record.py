@@ -45,7 +45,7 @@ def record(model: Path, folder: Path) -> list[Message]:
         server.ask("earlier", text(80), 3)  # so that the snapshot has a pool
         snapshot = reader.attached()
         traffic(server, reader)
-        return [snapshot | {"model": "tiny"}, *reader.quiet(1000)]
+        return [snapshot, *reader.quiet(1000)]
 
 
 if __name__ == "__main__":
