@@ -108,7 +108,7 @@ function drawTokens(frame) {
   const most = top(bars), limits = [...lasting(budget), ...lasting(total)].filter((v) => v !== null && v <= most * FAR);
   const ceiling = bars.length ? Math.max(LEAST, most, ...limits) : budget.now || 512;
   const layout = { yaxis: VIEWS.tokens.axis(ceiling, window.live), shapes: [], annotations: [] };
-  limitLabel(layout, budget, "budget", frame);
+  if ((budget.now ?? 0) < (total.now ?? Infinity)) limitLabel(layout, budget, "budget", frame); // else without effect
   if (total.now !== null) limitLabel(layout, total, "step", frame);
   const prompts = bars.filter((bar) => bar.low);
   const traces = [
