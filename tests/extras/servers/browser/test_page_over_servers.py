@@ -200,8 +200,9 @@ def test_a_vllm_with_a_probe_has_steps_blocks_and_its_own_limits(
     page = open_page(probed)
     for shown in ("#rp-sched", "#rp-tokens", "#rp-blockmap", "#rp-kvtime"):
         expect(page.locator(shown)).to_be_visible()
-    expect(page.locator("#budget .info-text")).to_have_text("fixed")
-    expect(page.locator("#budget input[type=range]")).to_be_disabled()
+    expect(page.locator("#prefill-interval .info-text")).to_have_text("fixed")
+    expect(page.locator("#prefill-interval input[type=range]")).to_be_disabled()
+    expect(page.locator("#budget .info-text")).to_have_text(re.compile(r"^up to 2\s?048$"))
     expect(page.locator("#prefix-cache input")).to_be_disabled()
     expect(page.locator("#prefix-cache input")).to_be_checked()
     expect(page.locator("#max-batch .info-text")).to_have_text("up to 64")
