@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # a machine with a GPU may lack it
-    from playwright.sync_api import Browser, BrowserContext, Playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 # One process for all pages: each new page finds the scripts of the one before compiled in memory. Pages of several
 # servers share it, so the tests also fail if a page loads the scripts of another server.
@@ -36,6 +36,13 @@ def browser(playwright: Playwright, chromium_path: str) -> Iterator[Browser]:
     browser = playwright.chromium.launch(executable_path=chromium_path, args=list(ARGUMENTS))
     yield browser
     browser.close()
+
+
+def new_page(browser: Browser, **options: Any) -> Page:
+    """Opens a page that waits as long as those of the tests' own contexts do."""
+    page = browser.new_page(**options)
+    page.set_default_timeout(TIMEOUT_MS)
+    return page
 
 
 @pytest.fixture(scope="session")

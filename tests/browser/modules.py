@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Page, Route
 
 from roseplay.play.web import assets, scripts
+from tests.browsers import new_page
 from tests.play.static.given import given
 
 SITE = "http://page.test"
@@ -21,7 +22,7 @@ STYLES = re.sub(r"@font-face {.*?}", "", assets.styles())  # without the fonts, 
 def bare_page(browser: Browser, content: str, *, settings: Any = None, **options: Any) -> Page:
     """Open a page with ``content`` and the object ``Rose``; its ``load('live/why.js')`` returns a module's exports."""
     about = f'<script type="application/json" id="rose-given">{json.dumps(given(settings))}</script>'
-    page = browser.new_page(**options)
+    page = new_page(browser, **options)
 
     def answer(route: Route) -> None:
         name = urlsplit(route.request.url).path.removeprefix("/static/")

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from roseplay.formats.report_page import report_page, table
+from tests.browsers import new_page
 from tests.pages import Served
 
 
@@ -74,7 +75,7 @@ def test_where_the_browser_does_not_let_the_page_copy(page: Page) -> None:
 
 
 def test_the_names_in_a_report_are_not_squeezed_by_long_values(browser: Browser) -> None:
-    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    page = new_page(browser, viewport={"width": 1440, "height": 900})
     rows = [("max_model_len", "1024"), ("durations of steps", "word " * 400), ("cpu", "x" * 4000)]
     page.set_content(report_page("A run", ['<div class="two"><div></div><div>', table(rows), "</div></div>"]))
     lines = "(cell) => { const range = document.createRange(); range.selectNodeContents(cell); return range.getClientRects().length }"

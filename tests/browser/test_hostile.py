@@ -17,6 +17,7 @@ from roseplay.engine.stream import Stream
 from roseplay.play.playground import Playground
 from roseplay.recording.exports import export
 from tests.browser.test_replay import open_recording, to_the_end
+from tests.browsers import new_page
 from tests.pages import REFUSED, Served, answer_at_most, ask, serving, text
 from tests.play.fake_engine import INFO, FakeEngine
 from tests.recording.test_hostile import Lines, encoded, hostile
@@ -164,11 +165,10 @@ def test_a_live_engine_with_a_hostile_name_and_texts(
 def test_a_report_of_a_hostile_run(lines: Lines, browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(export("report", encoded(lines)))
-    context = browser.new_context()
-    page = context.new_page()
+    page = new_page(browser)
     page.goto(path.as_uri())
     page.locator("#chart-3 svg").first.wait_for()
     assert page.evaluate("window.pwned") is None
     assert page.locator("img").count() == 0
     expect(page.locator("body")).to_contain_text(IMAGE)
-    context.close()
+    page.close()

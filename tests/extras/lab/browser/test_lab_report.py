@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from roseplay.extras.lab.report import html_report
 from roseplay.extras.lab.results import parse_result
+from tests.browsers import new_page
 from tests.extras.lab.browser.test_lab import DOCUMENT
 from tests.extras.lab.test_points_report import BATCHES, FIND, measured
 
@@ -37,7 +38,7 @@ def test_a_report_of_the_lab_opens_from_a_file_and_shows_all_its_views(
         document = measured(BATCHES if kind == "sweep" else FIND)
     path = tmp_path / "report.html"
     path.write_text(html_report(document), encoding="utf-8")
-    page, complaints = browser.new_page(), list[str]()
+    page, complaints = new_page(browser), list[str]()
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda r: not r.url.startswith(("file:", "data:", "blob:")) and complaints.append(r.url))
     page.goto(path.as_uri())
