@@ -137,15 +137,16 @@ class EngineInfo:
         """Raises ``UnsupportedKnobError`` for knobs that this engine cannot have.
 
         Args:
-            before: its knobs so far; those that need a GPU may only be as they were without one, and another server's only
-                be changed as ``knob_limits`` says.
+            before: its knobs so far. Without a GPU or within ``knob_limits``, some may only be as they were.
         """
         limits, new, old = self.knob_limits, knobs.to_dict(), (before or knobs).to_dict()
         for name in (name for name in new if limits and new[name] != old[name]):
             if name not in limits:
                 raise UnsupportedKnobError(name, f"cannot be changed while the server runs, only {', '.join(limits)}")
             if (new[name] or 0) > (most := limits[name]):
-                raise UnsupportedKnobError(name, f"is {new[name]}: use at most {most}, as the server was started with")
+                raise UnsupportedKnobError(
+                    name, f"is {new[name]}: use at most {most}, which the server was started with"
+                )
         has_gpu = self.device.startswith("cuda") or self.cuda_graphs > 0
         for name in GPU_KNOBS if before is not None and not has_gpu else ():
             if getattr(knobs, name) != getattr(before, name):

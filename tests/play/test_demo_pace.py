@@ -40,7 +40,7 @@ def test_over_another_server_demos_change_only_what_it_can_change() -> None:
     assert absent.keys() == DEMOS.keys() - {"budget", "batch"}
     assert absent["prefix"].startswith("prefix_cache cannot be changed while the server runs, only max_batch_size")
     small = replace(vllm, knob_limits={**vllm.knob_limits, "max_batch_size": 8})
-    with pytest.raises(ValueError, match="max_batch_size is 32: use at most 8, as the server was started with"):
+    with pytest.raises(ValueError, match="max_batch_size is 32: use at most 8, which the server was started with"):
         plan(BUDGET, None, small, knobs)
 
 

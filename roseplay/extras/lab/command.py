@@ -13,7 +13,7 @@ from roseplay.arguments import exit_code
 from roseplay.config import SIMULATED_GPUS
 from roseplay.extras.lab.arms import ClosedEngine, OpenEngine
 from roseplay.extras.lab.flags import parser
-from roseplay.extras.lab.from_flags import engine_config, experiment_body
+from roseplay.extras.lab.from_flags import engine_config, experiment_body, with_arms
 from roseplay.extras.lab.job import Job
 from roseplay.extras.lab.measuring import RunError
 from roseplay.extras.lab.order import parse_experiment
@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = Non
 
 
 def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
-    asked = parse_experiment(experiment_body(options))
+    body = experiment_body(options)
+    asked = parse_experiment(with_arms(body, options))
     if options.csv and asked.kind == "compare":
         raise ValueError("--csv is for --sweep and --find: use --json")
     config, addresses = engine_config(options), server_addresses(vars(options))
@@ -54,7 +55,7 @@ def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
         return str(document["id"])
 
     live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms, open_engine)
-    experiment = parse_experiment(experiment_body(options, live.info), Speed.of(live.info), live.knobs)
+    experiment = parse_experiment(with_arms(body, options, live.info), Speed.of(live.info), live.knobs)
     how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
     job = Job(experiment, live, keep, open_engine, cpu_time=options.cpu_time, **how)
     try:

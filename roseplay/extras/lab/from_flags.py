@@ -49,11 +49,8 @@ def engine_config(options: argparse.Namespace) -> EngineConfig:
     return EngineConfig(worker="process", **settings)
 
 
-def experiment_body(options: argparse.Namespace, info: EngineInfo | None = None) -> dict[str, Any]:
-    """Returns the experiment as ``parse_order`` reads it: the spec file, overridden by the flags.
-
-    Args:
-        info: of the engine or server, which may not be able to change all knobs of a scenario.
+def experiment_body(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the experiment as ``parse_order`` reads it, but for its arms: the spec file, overridden by the flags.
 
     Raises:
         ValueError: the file or a flag is invalid; the message is one sentence for the user.
@@ -76,7 +73,12 @@ def experiment_body(options: argparse.Namespace, info: EngineInfo | None = None)
     for part in ("params", "limits"):
         if parts[part]:
             body[part] = {**(body.get(part) or {}), **parts[part]}
-    servers = [address.url for address in server_addresses(vars(options))]
+    return body
+
+
+def with_arms(body: Mapping[str, Any], options: argparse.Namespace, info: EngineInfo | None = None) -> dict[str, Any]:
+    """Returns the experiment with its arms; without the knobs of a scenario that a server with ``info`` cannot change."""
+    body, servers = dict(body), [address.url for address in server_addresses(vars(options))]
     if len(servers) > 1 and ("sweep" in body or "find" in body):
         raise ValueError("a sweep or a search measures one server: leave out --url-b")
     only_a = "find" in body or ("sweep" in body and not options.b and body.get("b") is None)
@@ -153,9 +155,7 @@ def _of_scenario(scenario: Scenario, arm: str, info: EngineInfo | None) -> dict[
     return settings if info is None else {**settings, "knobs": info.settable(settings["knobs"])}
 
 
-def _changed_arm(
-    body: Mapping[str, Any], arm: str, changes: Mapping[str, Mapping[str, Any]], info: EngineInfo | None
-) -> dict[str, Any]:
+def _changed_arm(body: Mapping[str, Any], arm: str, changes: Any, info: EngineInfo | None) -> dict[str, Any]:
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
     given = body.get(arm.lower())
     if given is None:

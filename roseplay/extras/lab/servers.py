@@ -84,8 +84,8 @@ class Servers:
 
     @property
     def knobs(self) -> Knobs:
-        """Those of the first as it has them now, from which arms start."""
-        return self._engine.knobs
+        """Those of the first as it has them now, without slow motion, from which arms start."""
+        return self._engine.knobs.changed({"slow_motion": 1.0})
 
     def of_arms(self, arms: Mapping[str, Arm], *, varied: bool) -> dict[str, ServerAddress]:
         """Returns the server of each arm.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roseplay.extras.lab.flags import parser
-from roseplay.extras.lab.from_flags import experiment_body
+from roseplay.extras.lab.from_flags import experiment_body, with_arms
 from roseplay.traffic.scenarios import SCENARIOS
 
 
@@ -20,7 +20,8 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def body(*flags: str) -> dict[str, Any]:
-    return experiment_body(parser().parse_args(flags))
+    options = parser().parse_args(flags)
+    return with_arms(experiment_body(options), options)
 
 
 def test_flags_are_fields_of_the_experiment() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,6 +104,25 @@ def test_two_settings_of_a_running_vllm_are_compared_and_put_back() -> None:
     assert [document["arms"][arm]["knobs"]["max_batch_size"] for arm in "AB"] == [16, 16]
     sent = [(order["set"]["prompt_tokens"], order["lease_s"]) for order in fake.orders if "set" in order]
     assert sent[0] == sent[-1] == (2048, 0.0) and (64, 15.0) in sent
+
+
+def test_traffic_for_a_server_may_come_from_a_pipe(urls: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b'{"arrival_s": 0, "prompt": "What is TTFT?", "answer_tokens": 4}\n')
+    os.close(writing)
+    flags = ["--traffic", f"/dev/fd/{reading}", "--b", "prefill_max_tokens=64", "--url", urls[0], "--repeats", "1"]
+    assert command.main(flags) == 0
+    os.close(reading)
+
+
+def test_slow_motion_of_a_server_is_not_measured(engines: list[Engine], urls: list[str]) -> None:
+    engines[0].set_knobs(slow_motion=2.0)
+    with HttpEngine(urls[0]) as live:
+        body = {"scenario": "poisson", "params": PARAMS, "repeats": 1, "a": {}, "b": {"knobs": {"max_batch_size": 4}}}
+        document, _ = ran(body, lab=Lab(live))
+    assert {document["arms"][arm]["knobs"]["slow_motion"] for arm in "AB"} == {1.0}
+    assert engines[0].knobs.slow_motion == 2.0
+    engines[0].set_knobs(slow_motion=1.0)
 
 
 def test_a_rate_is_swept(urls: list[str]) -> None:

@@ -154,15 +154,13 @@ class Probe:
     def set_knobs(self, knobs: Knobs, lease_s: float = 0.0) -> None:
         """Set the limits; None is what vLLM was started with. Returns when ``knobs`` has them.
 
-        Args:
-            lease_s: while this connection lives, and for this time after it; then, vLLM has its former limits. 0 is for good.
+        With ``lease_s``, vLLM gets its former limits back so many seconds after this connection has ended.
 
         Raises:
             ValueError: vLLM refuses a value.
             EngineError: the probe does not answer.
         """
-        most = self._snapshot.most
-        values = {limit: getattr(knobs, name) or getattr(most, limit) for name, limit in LIMITS.items()}
+        values = {limit: getattr(knobs, name) or getattr(self._snapshot.most, limit) for name, limit in LIMITS.items()}
         order = {"set": values, "lease_s": lease_s}
         with self._steering:
             self._leased = order if lease_s else None
@@ -186,10 +184,10 @@ class Probe:
             if self._wrong is not None:
                 self._attach()
             self._receive()
-            if self._leased and time.monotonic() > self._renewed_s + self._leased["lease_s"] / 4:
-                with self._steering:
+            with self._steering:
+                if self._leased and time.monotonic() > self._renewed_s + self._leased["lease_s"] / 4:
                     self._renewed_s = time.monotonic()
-                    self._order(self._leased or {"ask": "clock"})
+                    self._order(self._leased)
         except Exception as error:
             if self._wrong is None:
                 logger.warning("the steps of vLLM are not known any more: %s", one_line(error))

@@ -368,7 +368,7 @@ def test_limits_are_knobs(fake: FakeProbe, remote: HttpEngine) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"step_max_tokens": 4096}, "step_max_tokens is 4096: use at most 2048, as the server was started with"),
+        ({"step_max_tokens": 4096}, "step_max_tokens is 4096: use at most 2048, which the server was started with"),
         (
             {"prefix_cache": False},
             "prefix_cache cannot be changed while the server runs, only max_batch_size, step_max",

@@ -332,6 +332,8 @@ def test_an_error_of_the_scheduler_passes_untouched(engine: Engine, reader: Read
         (b'{"set": {"max_num_seqs": 3, "max_num_batched_tokens": 0}}', "max_num_batched_tokens must be 1 to 32"),
         (b'{"set": {"max_num_seqs": 99999999999999999999999}}', ""),
         (b'{"set": {"gpu_memory": 1}}', "not an order"),
+        (b'{"set": {"max_num_seqs": 3}, "lease_s": -1}', "not an order"),
+        (b'{"clear": "prefix_cache", "lease_s": 5}', "lease_s only beside set"),
     ],
 )
 def test_what_is_no_order_is_refused_in_one_line(engine: Engine, reader: Reader, text: bytes, why: str) -> None:

@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,7 +35,7 @@ parallel_config.pipeline_parallel_size speculative_config.method scheduler_confi
 class Order(msgspec.Struct, forbid_unknown_fields=True):  # type: ignore[call-arg]
     ask: Literal["snapshot", "clock"] | None = None
     set: dict[Limit, int] | None = None
-    lease_s: float = 0  # unless it comes again within this time, the limits go back to those before it; 0 is never
+    lease_s: Annotated[float, msgspec.Meta(ge=0)] = 0  # after which the limits go back, unless set again; 0 is never
     clear: Literal["prefix_cache"] | None = None
 
 
@@ -332,8 +332,8 @@ class Probe:
             order = msgspec.json.decode(text, type=Order)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             return {"error": f"not an order: {error}"}
-        if (order.ask, order.set or None, order.clear).count(None) != 2:
-            return {"error": "an order has one of ask, set and clear"}
+        if (order.ask, order.set or None, order.clear).count(None) != 2 or (order.lease_s and not order.set):
+            return {"error": "an order has one of ask, set and clear, and lease_s only beside set"}
         if order.ask:
             return self.snapshot() if order.ask == "snapshot" else None if self.error else self.clock()
         return self.set_limits(order.set, order.lease_s) if order.set else self.clear()
