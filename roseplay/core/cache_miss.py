@@ -33,7 +33,8 @@ class Miss(NamedTuple):
 
     Attributes:
         found: number of tokens that were in the request's blocks by then.
-        position: position of its first token that differs from the nearest cached content; at least ``found``.
+        position: position of its first token that differs from the nearest cached content; at least ``found``, or -1
+            if only its block is known.
         request_id: the request that computed that content, or is computing the same; -1 for none.
         step_id: the step in which the content was lost, -1 for never.
         tokens: how that content continues from ``position``, at most ``MOST_QUOTED`` tokens.

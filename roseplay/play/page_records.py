@@ -17,7 +17,7 @@ TOLD = {
     "submitted": ("kind", "lane", "burst", "tenant", "priority", "thinking", "prompt_tokens", "arrived"),
     "scheduled": ("queue_ms",),
     "first": ("ttft_ms", "ttft_parts", "miss"),
-    "finished": ("prompt_tokens", "cached", "queue_ms", "sent_ms", "ttft_ms", "ttft_parts",
+    "finished": ("prompt_tokens", "cached", "queue_ms", "sent_ms", "ttft_ms", "ttft_parts", "miss",
                  "e2e_ms", "itl_p50", "tokens", "reason", "error"),
 }  # fmt: skip
 _NAMES = names_of(RequestRecord)
@@ -33,8 +33,8 @@ def about_request(
         names: of the fields to return.
     """
     record = request_record(tracked, registry, page_time)
-    known = {name: getattr(record, name) for name in names}
-    return {name: value for name, value in known.items() if value != getattr(_UNKNOWN, name)}
+    fields = {name: getattr(record, name) for name in names}
+    return {name: value for name, value in fields.items() if value != getattr(_UNKNOWN, name)}
 
 
 def request_record(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> RequestRecord:

@@ -31,7 +31,7 @@ def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any
     record = MissRecord(
         str(miss.reason),
         miss.found,
-        position=miss.position if own else None,
+        position=miss.position if own and miss.position >= 0 else None,
         request=miss.request_id if named else None,
         step=miss.step_id if miss.step_id >= 0 else None,
     )
@@ -50,12 +50,12 @@ def describe_prompt(
 ) -> dict[str, Any]:
     """Returns which part of a request's prompt was cached, as JSON.
 
-    ``text`` is null unless the tab sent it: the part that was ``found``, what is the ``same`` after it, the token that
+    ``text`` is null unless the tab sent it and its tokens are known: the part that was ``found``, what is the ``same`` after it, the token that
     ``differs``, and the ``rest``; ``cut`` counts tokens left out at both ends. ``nearest`` has the lane of the nearest
     prompt and its continuation, null unless that is in a lane of the tab.
     """
     miss, told = tracked.stream.miss, miss_of(tracked, registry)
-    own = bool(tab_id) and tracked.tab == tab_id
+    own, ids = bool(tab_id) and tracked.tab == tab_id, tracked.stream.prompt_token_ids
     sender = registry.sender(miss.request_id) if own and miss is not None else None
     nearest = None
     if miss is not None and miss.tokens and sender is not None and sender.tab == tab_id and sender.lane is not None:
@@ -65,17 +65,17 @@ def describe_prompt(
         "prompt": tracked.prompt_tokens,
         "cached": tracked.cached + tracked.shared,
         "miss": told,
-        "text": _pieces(tracked.stream.prompt_token_ids, told, tokenizer) if own else None,
+        "text": _pieces(ids, told, tokenizer) if own and ids else None,
         "nearest": nearest,
     }
 
 
 def _pieces(ids: list[int], told: dict[str, Any] | None, tokenizer: Any) -> dict[str, Any]:
-    found = told["found"] if told is not None else len(ids)
-    position = told["position"] if told is not None and told["position"] is not None else found
-    first, end = max(0, found - MOST_BEFORE), min(len(ids), position + MOST_AFTER)
+    start = told["found"] if told is not None else len(ids)
+    position = told["position"] if told is not None and told["position"] is not None else start
+    first, end = max(0, start - MOST_BEFORE), min(len(ids), position + MOST_AFTER)
     # Taken from one text, so that spaces and characters made of several tokens come out right.
-    ends = [len(_decode(tokenizer, ids[first:stop]).rstrip("\ufffd")) for stop in (found, position, position + 1)]
+    ends = [len(_decode(tokenizer, ids[first:stop]).rstrip("\ufffd")) for stop in (start, position, position + 1)]
     text = _decode(tokenizer, ids[first:end])
     differs = told is not None and told["reason"] == "differs" and told["position"] is not None
     return {

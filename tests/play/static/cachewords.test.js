@@ -19,7 +19,7 @@ function sentence(prompt, cached, miss) {
 
 const reasons = /** @type {[Record<string, any>, string][]} */ ([
   [{ reason: "differs", position: 51 }, "it differs from what is cached at token 52."],
-  [{ reason: "differs" }, "it differs from what is cached within its 4th block."],
+  [{ reason: "differs" }, "no cached block is the same as its 4th block."],
   [{ reason: "short" }, "its last 35 tokens do not fill a block of 16."],
   [{ reason: "unfilled", position: 50 }, "a block of 16 tokens was never filled."],
   [{ reason: "computing", request: 5 }, "it was still being computed by request #5."],

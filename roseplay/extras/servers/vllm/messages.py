@@ -33,13 +33,15 @@ class Scheduled(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """A request that enters the batch; ``waited_ns`` is the time since its arrival, if that is known."""
+    """A request that enters the batch; ``waited_ns`` is the time since its arrival, and ``hashes`` are those of its prompt's
+    whole blocks, each with all before it, if that is known."""
 
     request: Name
     prompt: Count
     cached: Count
     waited_ns: Nanoseconds | None
     priority: Annotated[int, Field(strict=True, gt=-(2**53), lt=2**53)]
+    hashes: tuple[Nanoseconds, ...] = ()
 
 
 class BlockState(NamedTuple):

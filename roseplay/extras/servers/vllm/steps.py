@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from roseplay.clock import Clock
@@ -15,6 +15,7 @@ from roseplay.engine.telemetry import StepEvent, Telemetry, TokenEvent
 from roseplay.extras.servers.live import RemoteStreams
 from roseplay.extras.servers.stream import UNKNOWN_ID, HttpStream
 from roseplay.extras.servers.vllm.messages import Admitted, BlockState, Limits, Scheduled, Snapshot, State, Step
+from roseplay.extras.servers.vllm.misses import Misses
 
 MOST_REQUESTS = 1 << 14
 _UNSEEN = "how it ended was not seen from here"
@@ -52,6 +53,7 @@ class Followed:
         reached: the most tokens that it ever had computed.
         output: number of tokens of its answer.
         last_ns: when the newest of them came; None if that was before it was followed.
+        hashes: of the whole blocks of its prompt, if they are known.
     """
 
     request_id: int
@@ -63,6 +65,7 @@ class Followed:
     output: int = 0
     last_ns: int | None = None
     blocks: list[int] = field(default_factory=list)
+    hashes: Sequence[int] = ()
 
 
 class Steps:
@@ -75,6 +78,7 @@ class Steps:
     Attributes:
         offset_ns: what is added to vLLM's times to get ours.
         limits: of vLLM's scheduler, after the messages so far.
+        misses: why prompts had to be computed.
         newest: number of the last step.
     """
 
@@ -82,7 +86,7 @@ class Steps:
         self._live, self._telemetry, self._clock, self._number = live, telemetry, clock, number
         self._others: LiveStreams[HttpStream] = LiveStreams(telemetry, clock)
         self._followed: dict[str, Followed] = {}
-        self._pool = Pool()
+        self._pool, self.misses = Pool(), Misses()
         self._end_ns = self._waiting = self.offset_ns = self.newest = 0
         self.limits = Limits()
 
@@ -92,6 +96,8 @@ class Steps:
         self._forget([name for name in self._followed if name not in kept])
         now_ns, self._pool, self.limits = self._time(snapshot.now_ns), Pool(), snapshot.limits
         self._end_ns = self._waiting = 0
+        self.misses.block_size = snapshot.block_size
+        self.misses.is_off = snapshot.settings.get("enable_prefix_caching") is False
         for about in snapshot.requests:
             request = self._follow(about.request, about.prompt, now_ns, about.output)
             request.output, request.cached, request.last_ns, request.blocks = about.output, about.cached, None, []
@@ -169,7 +175,9 @@ class Steps:
         if resumed:
             request.target = about.prompt + request.output
         else:
-            request.cached = about.cached
+            request.cached, request.hashes = about.cached, about.hashes
+            if request.stream is not None:
+                request.stream.miss = self.misses.explain(about.hashes, about.cached, about.prompt)
         if (stream := request.stream) is not None:
             stream.metrics.cached_tokens = request.cached
             streams = self._live if request.is_ours else self._others
@@ -185,6 +193,7 @@ class Steps:
         record.decode_tokens += tokens - prompt
         record.recomputed_tokens += max(0, min(before + prompt, request.reached) - before)
         request.reached = max(request.reached, before + tokens)
+        self.misses.compute(request.hashes, before, tokens)
         computed = min(before + tokens, request.target)
         entry = EntryRecord(
             request.request_id, prompt, tokens - prompt, computed, request.target, request.cached, shared=0

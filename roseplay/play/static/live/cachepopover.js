@@ -17,7 +17,7 @@ import { paragraph } from "./whypopover.js";
 const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
 
 /** What the server knows about a prompt; see play/prompt_cache.py.
- * @typedef {object} Told
+ * @typedef {object} Facts
  * @property {number} prompt
  * @property {number} cached
  * @property {Miss | null} miss
@@ -32,15 +32,15 @@ on("cached", ({ rid, element }) => {
     title: "Why was my prompt not cached?",
     opener: element,
     side: "below",
-    fill: () => told(rid, null),
+    fill: () => body(rid, null),
     asks: poll.held ? null : () =>
       // a recording has the reason, but not the prompts' tokens
-      ask(`/prompt/${rid}`, { query: { tab }, ms: TIMEOUT_MS }).then((answer) => told(rid, answer)).catch(() => null),
+      ask(`/prompt/${rid}`, { query: { tab }, ms: TIMEOUT_MS }).then((answer) => body(rid, answer)).catch(() => null),
   });
 });
 
-/** @param {number} rid @param {Told | null} answer @returns {HTMLElement[]} */
-function told(rid, answer) {
+/** @param {number} rid @param {Facts | null} answer @returns {HTMLElement[]} */
+function body(rid, answer) {
   const known = store.requests.get(rid), block = store.info?.block_size || BLOCK;
   if (!answer && !known) return [make("p", "", "It ended too long ago: the reason is no longer known.")];
   if (!answer && known.first === null) return [make("p", "", "The reason is known only after its first token.")];
@@ -61,7 +61,7 @@ function cells({ total, found, at, words }) {
   return [make("div", { className: "rp-cells", "aria-hidden": true }, ...list, ...more), make("small", "", words)];
 }
 
-/** @param {NonNullable<Told["text"]>} text */
+/** @param {NonNullable<Facts["text"]>} text */
 function prompt({ found, same, differs, rest, cut }) {
   const left = (n) => (n ? [make("em", "", `${format.count(n)} tokens `)] : []);
   const parts = [make("mark", "", found), same, ...(differs ? [make("u", "", differs)] : []), rest];

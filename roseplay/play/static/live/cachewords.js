@@ -26,7 +26,7 @@ const short = ({ prompt, miss, block }) =>
 
 function differs({ miss, block }) {
   if (miss.position === null) {
-    return [`it differs from what is cached within its ${ordinal(Math.floor(miss.found / block) + 1)} block`];
+    return [`no cached block is the same as its ${ordinal(Math.floor(miss.found / block) + 1)} block`];
   }
   return say`it differs from what is cached ${bold(`at token ${count(miss.position + 1)}`)}`;
 }
@@ -99,12 +99,12 @@ export function sentenceOf(about) {
 export function blocksOf({ prompt, cached, miss, block }) {
   const total = Math.ceil(prompt / block);
   if (cached >= prompt) return { total, found: total, at: -1, words: `all ${many(total, "block")} found` };
-  const found = Math.min(total, Math.floor((miss ? miss.found : cached) / block));
+  const hits = Math.min(total, Math.floor((miss ? miss.found : cached) / block));
   const inside = Boolean(miss) && ["differs", "unfilled", "short"].includes(miss.reason);
-  const whole = found ? `${many(found, "whole block")} of ${block} found` : `no whole block of ${block} found`;
+  const whole = hits ? `${many(hits, "whole block")} of ${block} found` : `no whole block of ${block} found`;
   const verb = { differs: "differs inside", unfilled: "ends inside", short: "is not full" };
-  const here = inside ? [`the ${ordinal(found + 1)} ${verb[miss.reason]}`] : [];
-  const after = total - found - (inside ? 1 : 0);
+  const here = inside ? [`the ${ordinal(hits + 1)} ${verb[miss.reason]}`] : [];
+  const after = total - hits - (inside ? 1 : 0);
   const rest = after > 0 ? [inside ? `${count(after)} after it` : `${count(after)} computed`] : [];
-  return { total, found, at: inside ? found : -1, words: [whole, ...here, ...rest].join(" · ") };
+  return { total, found: hits, at: inside ? hits : -1, words: [whole, ...here, ...rest].join(" · ") };
 }

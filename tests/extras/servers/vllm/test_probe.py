@@ -228,6 +228,7 @@ def test_waiting_is_told_by_reason(engine: Engine, reader: Reader) -> None:
     message = reader.next()
     assert (message["running"], message["waiting"]) == (1, {"": 1, "grammar": 1})
     assert message["new"][0][3] > 0.9e9  # it has arrived a second ago
+    assert message["new"][0][5] == [0x0101_0101_0101]  # of the one whole block of its prompt
     engine.scheduler.compiled()
     engine.run()
 
@@ -308,7 +309,7 @@ def test_an_error_of_the_scheduler_passes_untouched(engine: Engine, reader: Read
     with pytest.raises(AssertionError):
         engine.step()
     vars(engine.scheduler)["max_num_running_reqs"] = 8
-    assert reader.order(ask="clock").keys() == {"now_ns", "n", "boot"}  # the lock is free again
+    assert reader.order(ask="clock")["now_ns"]  # the lock is free again
 
 
 @pytest.mark.parametrize(

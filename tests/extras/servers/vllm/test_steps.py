@@ -304,3 +304,38 @@ def test_a_run_of_a_real_vllm() -> None:
     ends = [event for event in events if isinstance(event, RequestEvent) and event.kind == "finished"]
     assert len(ends) == sum(len(message.ended) for message in computed)
     assert sum(event.record.accepted_tokens for event in told) > 0 < sum(len(event.record.preempted) for event in told)
+
+
+def test_why_a_prompt_is_computed_follows_from_the_hashes_of_its_blocks() -> None:
+    """A block is 16 tokens. What is not cached was never computed, was evicted or cleared, or fills no block."""
+    reading = Reading()
+
+    def miss(name: str, prompt: int, cached: int, hashes: list[int]) -> tuple[str, int, int] | None:
+        reading.step(
+            (name, prompt - cached, cached, prompt), new=[[name, prompt, cached, 0, 0, hashes]], tokens={name: [1]}
+        )
+        stream = [event.stream for event in reading.events if isinstance(event, RequestEvent)][-1]
+        reading.step(ended=[[name, "stop"]])
+        return stream.miss and (str(stream.miss.reason), stream.miss.found, stream.miss.position)
+
+    assert miss("a", 40, 0, [1, 2]) == ("differs", 0, -1)
+    assert miss("b", 40, 32, [1, 2]) == ("short", 32, 32)
+    assert miss("c", 60, 16, [1, 7, 8]) == ("differs", 16, -1)
+    assert miss("d", 60, 16, [1, 2, 3]) == ("evicted", 16, 16)
+    assert miss("e", 48, 32, [1, 2, 3]) is None, "vLLM computes a prompt's last token itself, and with it the block"
+    assert miss("f", 60, 16, [1]) is None, "not all hashes are told"
+    reading.steps.misses.clear()
+    reading.join()
+    assert miss("g", 60, 16, [1, 2, 3]) == ("cleared", 16, 16)
+    assert miss("h", 60, 16, [1, 2, 3]) == ("evicted", 16, 16)
+    reading.join(settings={"enable_prefix_caching": False})
+    assert miss("i", 60, 0, []) == ("off", 0, 0)
+
+
+def test_what_was_not_computed_was_not_evicted() -> None:
+    """A prompt that is computed in parts is not in the cache before."""
+    reading = Reading()
+    reading.step(("x", 32, 0, 64), new=[["x", 64, 0, 0, 0, [1, 2, 3, 4]]])
+    reading.step(("y", 32, 32, 64), new=[["y", 64, 32, 0, 0, [1, 2, 3, 4]]])
+    stream = [event.stream for event in reading.events if isinstance(event, RequestEvent)][-1]
+    assert stream.miss is not None and str(stream.miss.reason) == "differs"

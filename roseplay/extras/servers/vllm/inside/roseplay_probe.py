@@ -1,8 +1,8 @@
 """A scheduler for vLLM (--scheduler-cls roseplay_probe.ProbedScheduler) that tells of its steps and sets its limits.
 
-Steps are published at ROSEPLAY_STEPS (tcp://127.0.0.1:5601 by default; rank r of data parallelism adds 2r to the port), and
-orders are answered one port above. An address that is not loopback needs ROSEPLAY_STEPS_KEY. Whatever goes wrong in here never
-reaches the engine, as its scheduler is no public interface: the probe puts vLLM's limits back, logs one line and is off.
+Steps are published at ROSEPLAY_STEPS (tcp://127.0.0.1:5601 by default; rank r of data parallelism adds 2r to the port), orders
+answered one port above. Other addresses than loopback need ROSEPLAY_STEPS_KEY. Errors in here never reach the engine: the probe
+puts vLLM's limits back, logs one line and is off.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ class Probe:
             self.settings[name] = value if isinstance(value, int | None) else str(value).removeprefix("torch.")
         self.rank = self.optional("rank", lambda: config.parallel_config.data_parallel_index, 0)
         self.block_size = self.optional("block_size", lambda: scheduler.block_size, 1)
+        groups = self.optional("hashes", lambda: scheduler.kv_cache_config.kv_cache_groups, ())
+        self.most_hashes = 4096 if len(groups) == 1 else 0  # blocks of several groups have different contents
         self.told = self.optional("pool", self.states, [])
         self.cached = self.told.count(1)
         self.per_decode = 1 + self.optional("drafted", lambda: scheduler.num_spec_tokens, 0)
@@ -135,8 +137,7 @@ class Probe:
             raise ValueError(f"{host} can be reached from elsewhere: set ROSEPLAY_STEPS_KEY, or take 127.0.0.1")
         context = zmq.Context()
         if key:
-            authenticator = ThreadAuthenticator(context)
-            authenticator.start()
+            (authenticator := ThreadAuthenticator(context)).start()
             authenticator.configure_plain(passwords={"roseplay": key})
         self.sockets = [context.socket(zmq.PUB), context.socket(zmq.REP)]
         for port, socket in enumerate(self.sockets, url.port + 2 * self.rank):
@@ -199,7 +200,9 @@ class Probe:
             entries.append([name, tokens, before, prompt, len(drafts.get(name, ())), 0])
             if name in admitted:
                 age = self.optional("waited", lambda r: int(1e9 * max(0, time.time() - r.arrival_time)), None, request)
-                new.append([name, prompt, before, age, self.optional("priority", lambda r: r.priority, 0, request)])
+                priority = self.optional("priority", lambda r: r.priority, 0, request)
+                hashes = self.optional("hashes", lambda r: r.block_hashes[: self.most_hashes], (), request)
+                new.append([name, prompt, before, age, priority, [int.from_bytes(h[:6], "big") for h in hashes]])
         ended, self.ended = [[name, "abort"] for name in output.finished_req_ids - self.ended], set()
         message = {"kind": "step", "schedule": span, "entries": entries, "new": new, "ended": ended, "tokens": {}}
         message["blocks"] = {name: [id for ids in groups for id in ids if id] for name, groups in rows if groups}
@@ -279,14 +282,13 @@ class Probe:
             (cached, computed), state = self.progress.get(name, (0, 0)), "waiting" if blocks is None else "running"
             rows.append([name, r.num_prompt_tokens, computed, r.num_output_tokens, state, cached, [*(blocks or ())]])
         about = self.clock() | self.queues() | {"requests": rows, "step": self.steps, "settings": self.settings}
-        about |= {"rank": self.rank, "vllm": self.optional("vllm", lambda: __import__("vllm").__version__, "")}
         about |= {"limits": self.limits, "least": self.least, "most": self.most, "missing": self.missing.copy()}
         about |= {"block_size": self.block_size, "num_blocks": len(states) - 1, "cached": states.count(1)}
         about |= {"pool": [[block, state >> 1, state & 1] for block, state in enumerate(states) if state]}
         return about | {"free": states.count(0) - 1, "probe_us": self.spent_ns // 1000 // max(1, self.steps)}
 
     def clock(self) -> dict[str, Any]:
-        return {"now_ns": time.perf_counter_ns(), "n": self.published, "boot": self.boot}
+        return {"now_ns": time.perf_counter_ns(), "n": self.published, "boot": self.boot, "rank": self.rank}
 
     @guarded
     def set_limits(self, wished: dict[str, int], lease_s: float = 0) -> dict[str, Any]:
@@ -297,9 +299,7 @@ class Probe:
         self.publish({"kind": "limits", "limits": self.limits})
         return {"limits": self.limits}
 
-    @guarded
-    def clear(self) -> dict[str, Any]:
-        return {"cleared": bool(self.scheduler.reset_prefix_cache())}
+    clear = guarded(lambda self: {"cleared": bool(self.scheduler.reset_prefix_cache())})
 
     @guarded
     def reset(self, done: Any, *_: Any) -> None:

@@ -21,7 +21,7 @@ def test_every_field_is_there(server: Server, reader: Reader) -> None:
     snapshot = reader.snapshot()
     assert snapshot["missing"] == {}
     settings = snapshot["settings"]
-    assert snapshot["vllm"].startswith("0.32.0") and settings["model"]
+    assert settings["model"]
     assert (snapshot["block_size"], settings["max_model_len"], settings["async_scheduling"]) == (32, 4096, False)
     assert snapshot["settings"]["dtype"] == "bfloat16" and snapshot["settings"]["enable_prefix_caching"] is True
     assert "roseplay's probe is off" not in server.log()
