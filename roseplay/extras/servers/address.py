@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 DEFAULT_STEPS = "tcp://127.0.0.1:5601"
 
 
 @dataclass(frozen=True, slots=True)
 class StepsAddress:
-    """Where the probe inside a vLLM tells its steps, such as ``tcp://host:5601``; it takes orders at the next port."""
+    """Where the probe inside a vLLM tells its steps, such as ``tcp://host:5601``; it takes orders at the next port.
+
+    ``guessed``: nobody has named it, so that it may be another server's.
+    """
 
     url: str
     key: str | None = field(default=None, repr=False)
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,11 @@ def add_url_flags(group: Any) -> None:
     group.add_argument("--url-b", metavar="URL", help="a second server, for the lab to compare with the first")
     for flag, whose in (("--url-api-key", "the server's"), ("--url-b-api-key", "the second server's")):
         group.add_argument(flag, metavar="KEY", help=f"{whose} key (or set {key_variable(flag)})")
+    add_steps_flags(group)
+
+
+def add_steps_flags(group: Any) -> None:
+    """Add the flags that name the probe inside a vLLM; see ``steps_address``."""
     group.add_argument(
         "--steps",
         metavar="ADDRESS",
@@ -66,10 +78,7 @@ def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
     Raises:
         ValueError: only the second is named, or both are the same.
     """
-    url, second = arguments["url"], arguments["url_b"]
-    for flag, needed in (("steps", "url"), ("steps_key", "steps")):
-        if arguments.get(flag) is not None and arguments[needed] is None:
-            raise ValueError(f"--{flag.replace('_', '-')} needs --{needed}")
+    url, second, steps = arguments["url"], arguments["url_b"], steps_address(arguments)
     if second is None and arguments["url_b_api_key"] is not None:
         raise ValueError("--url-b-api-key needs --url-b")
     if url is None:
@@ -79,14 +88,30 @@ def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
             raise ValueError("--url-api-key needs --url")
         return ()
     model = arguments["model"] or None
-    probe = arguments.get("steps")
-    steps = None if probe is None else StepsAddress(probe, key_of(arguments, "--steps-key"))
     first = ServerAddress(url, key_of(arguments, "--url-api-key"), model, steps)
     if second is None:
         return (first,)
     if second == url:
         raise ValueError("--url and --url-b name the same server")
     return (first, ServerAddress(second, key_of(arguments, "--url-b-api-key"), model))
+
+
+def steps_address(arguments: Mapping[str, Any]) -> StepsAddress | None:
+    """Returns the probe that the flags name, or one nearby; raises ``ValueError`` if its server or its address is missing."""
+    for flag, needed in (("steps", "url"), ("steps_key", "steps")):
+        if arguments.get(flag) is not None and arguments[needed] is None:
+            raise ValueError(f"--{flag.replace('_', '-')} needs --{needed}")
+    if (probe := arguments.get("steps")) is not None:
+        return StepsAddress(probe, key_of(arguments, "--steps-key"))
+    return None if arguments["url"] is None else steps_nearby(arguments["url"])
+
+
+def steps_nearby(url: str) -> StepsAddress | None:
+    """Returns where a vLLM on this machine usually tells its steps, if the server of ``url`` is here and something listens."""
+    here = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1") and importlib.util.find_spec("zmq") is not None
+    with socket.socket() as probe:
+        listens = here and probe.connect_ex(("127.0.0.1", 5601)) == 0
+    return StepsAddress(DEFAULT_STEPS, guessed=True) if listens else None
 
 
 def key_of(arguments: Mapping[str, Any], flag: str) -> str | None:

@@ -114,9 +114,10 @@ class HttpEngine(EngineElsewhere):
         )
         try:
             self._probe = None if steps is None else self._attach_probe(steps)
-        except BaseException:
-            _end(self._monitor, self._connection, None, CLOSE_TIMEOUT_S)
-            raise
+        except BaseException as error:
+            if not (steps and steps.guessed and isinstance(error, EngineStartError)):
+                _end(self._monitor, self._connection, None, CLOSE_TIMEOUT_S)
+                raise
         if self._probe is not None:
             self.info, self._knobs = self._probe.describe(self.info), self._probe.knobs
         self._forgotten = weakref.finalize(self, _end, self._monitor, self._connection, self._probe, CLOSE_TIMEOUT_S)
@@ -221,24 +222,24 @@ class HttpEngine(EngineElsewhere):
             return self._knobs
         with self._knob_lock:
             try:
-                found = knobs_in(self._control.patch(KNOBS_PATH, changes))
+                settings = knobs_in(self._control.patch(KNOBS_PATH, changes))
             except RefusedError as error:
                 raise ValueError(str(error)) from None
             except httpx.HTTPError as error:
                 raise EngineError(failure(error, self.url)) from None
-            if found is None:
+            if settings is None:
                 raise EngineError(f"{self.url} did not report its current settings")
-            self._publish(found)
-        return found
+            self._publish(settings)
+        return settings
 
     def _take_knobs(self) -> None:
         """Read the server's settings, since another client may have changed them."""
         if self.server.knobs is None or not self._knob_lock.acquire(blocking=False):
             return
         try:
-            found = knobs_in(self._control.document(KNOBS_PATH))
-            if found is not None:
-                self._publish(found)
+            knobs = knobs_in(self._control.document(KNOBS_PATH))
+            if knobs is not None:
+                self._publish(knobs)
         except (httpx.HTTPError, EngineError):
             pass  # ``Monitor`` checks whether the server is there
         finally:
@@ -318,8 +319,8 @@ def _weakly(method: Any) -> Callable[[], object]:
     reference = weakref.WeakMethod(method)
 
     def call() -> object:
-        found = reference()
-        return found() if found is not None else None
+        target = reference()
+        return target() if target is not None else None
 
     return call
 

@@ -1,8 +1,8 @@
 """Reads measurements from the results of benchmark clients: vLLM's, SGLang's, and this engine's own.
 
 ``vllm bench serve --save-result`` writes a JSON object, or one a line with ``--append-result``; SGLang's
-``bench_serving --output-file`` writes one a line. Both have the same keys for lengths and times. ``roseplay bench decode``
-and ``grid`` write one cell or several with ``--json``.
+``bench_serving --output-file`` writes one a line. Both have the same keys for lengths and times. ``roseplay bench decode
+--json`` writes one cell or several.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from roseplay.extras.simulation.limits import Streams, Tokens
 from roseplay.extras.simulation.points import Measurement
 from roseplay.formats.invalid import first_fault
 
-FORMATS = "the JSON of vllm bench serve, of SGLang's bench_serving, or of roseplay bench grid or decode"
+FORMATS = "the JSON of vllm bench serve, of SGLang's bench_serving, or of roseplay bench decode"
 # Gaps between pieces are no gaps between tokens if they are this much longer than the time per token.
 MANY_TOKENS_A_PIECE = 1.3
 
@@ -35,7 +35,7 @@ class _StepTimes(BaseModel):
 
 
 class _Cell(BaseModel):
-    """Decode steps of ``roseplay bench decode`` or ``grid``."""
+    """Decode steps of ``roseplay bench decode``."""
 
     batch: Streams
     context: Annotated[Tokens, Field(ge=1)]
