@@ -71,9 +71,8 @@ class EngineConfig:
         Whole(1, 64),
         "Tensor parallel",
         "engine: hardware",
-        "Number of processes that each hold and compute a part of every layer: one per GPU, or several on a CPU. The "
-        "model's family must have a tensor parallel plan in transformers, and its head counts must be divisible by "
-        "this number.",
+        "Number of processes that each hold and compute a part of every layer: one per GPU, or several on a CPU. It must "
+        "divide the model's head counts, and the model's family needs a tensor parallel plan in transformers.",
         unit="processes",
         vllm="tensor_parallel_size",
     )
@@ -137,8 +136,7 @@ class EngineConfig:
         "engine: memory",
         "A prompt's recurrent state is kept at intervals of this many blocks, at its last full block and at its end. "
         "Each uses one of the kept states and ends a step of the prompt. With 0, prompts are not split, and a state "
-        "is kept only at the end, for exact repeats. Answers are not affected: each keeps one state, after its last "
-        "full block.",
+        "is kept only at the end, for exact repeats. Each answer keeps one state anyway, after its last full block.",
         unit="blocks",
         needs="a model with recurrent layers",
     )
@@ -215,8 +213,7 @@ class EngineConfig:
         Switch(),
         "Random weights",
         "engine: weights",
-        "Build the model from its config alone, with random weights. It runs as fast as with a checkpoint, but needs "
-        "none.",
+        "Build the model from its config alone, with random weights. It runs as fast as with a checkpoint.",
         vllm="load_format=dummy",
         compared="",
     )
@@ -258,8 +255,7 @@ class EngineConfig:
         "Replayed steps",
         "engine: few tokens",
         "Record steps of up to 512 tokens, once for each of a fixed set of sizes, and replay them in one call that "
-        "uses all threads (with Numba). Used only where a test at load time gives the same results. A GPU uses CUDA "
-        "graphs instead.",
+        "uses all threads (with Numba), where a test at load time gives the same results. A GPU uses CUDA graphs.",
         needs="a CPU",
     )
     mask_overlap: bool = setting(
@@ -276,8 +272,7 @@ class EngineConfig:
         "Attention",
         "engine: KV reads",
         "How attention reads keys and values. cpu reads them in place with a compiled kernel, gather first copies "
-        "them together, triton is for CUDA devices, and reference is simple and slow. auto picks the best one "
-        "available.",
+        "them together, triton is for CUDA devices, and reference is simple and slow. auto picks the best one.",
     )
     dtype: str = setting(
         "auto",
@@ -419,6 +414,18 @@ class Knobs:
         watch="The highest bars of **Tokens per step** and **ITL p99** fall when you lower it.",
         costs="Prompts get only the tokens that decodes leave, so first tokens come later while many answers stream.",
     )
+    chunk_max_tokens: int | None = setting(
+        None,
+        Whole(1, none="unlimited"),
+        "Chunk tokens",
+        "long prompts",
+        "Maximum number of tokens of one prompt in one step, which leaves others their share. It needs chunked_prefill.",
+        unit="tokens",
+        vllm="long_prefill_token_threshold",
+        control="chunk-tokens",
+        watch="**TTFT** of short prompts that arrive behind a long one.",
+        costs="The long prompt itself takes more steps to reach its first token.",
+    )
     scheduling_policy: Literal["fcfs", "shortest", "priority", "lpm", "fair"] = setting(
         "fcfs",
         Choice(POLICIES, ("first come", "shortest", "priority", "longest prefix", "fair")),
@@ -428,8 +435,7 @@ class Knobs:
         "the lowest value of the request's priority. lpm: the longest prefix match, the request with the most tokens in "
         "the prefix cache, of the 64 that have waited longest. fair: the tenant that has been served least, by a virtual "
         "counter of the prompt tokens that were computed for it, without cached ones, and of twice its answers' tokens. "
-        "Ties go to the request that arrived first. Requests that run are not interrupted. SGLang: "
-        "schedule_policy.",
+        "Ties go to the request that arrived first. Requests that run go on. SGLang: schedule_policy.",
         nearest="scheduling_policy",
         control="policy",
         watch="The spread of **TTFT** when requests wait: some get their first tokens sooner, others later.",
@@ -466,8 +472,7 @@ class Knobs:
         Switch(),
         "Chunked prefill",
         "long prompts",
-        "A prompt that exceeds the budget is computed in chunks. When off, it is computed as a whole, as the only "
-        "prompt of its step.",
+        "A prompt that exceeds the budget is computed in chunks. When off, it is computed whole, in a step of its own.",
         vllm="enable_chunked_prefill",
         control="chunked",
         watch="With a budget, the worst **ITL** while a long prompt is computed.",
@@ -551,8 +556,7 @@ class Knobs:
         Choice(("queued", "blocking")),
         "Admission",
         "submit",
-        "queued: submit only enqueues the request. blocking: submit returns once the prompt has been computed, one "
-        "request at a time.",
+        "queued: submit only enqueues the request. blocking: submit returns once the prompt has been computed.",
         watch="**TTFT** and **Submit** when many requests arrive.",
         costs="With blocking, every client waits for the prompts ahead of its own.",
     )
@@ -614,8 +618,7 @@ class Knobs:
         Number(1, 1000, note="1 is off"),
         "Slow motion",
         "watching",
-        "Every step takes this many times as long, so that you can watch a fast model. All times are stretched by "
-        "this factor.",
+        "Every step takes this many times as long, so that you can watch a fast model. All times are stretched.",
         unit="times",
         compared="",
         control="slow",
@@ -694,8 +697,7 @@ class SamplingParams:
         Number(0, 100, above=True, note="1 is off"),
         "Repetition",
         "1 off",
-        "Values above 1 make tokens that are already in the prompt or answer less likely (positive logits are divided "
-        "by it).",
+        "Values above 1 make tokens that the prompt or answer has less likely (positive logits are divided by it).",
         control="sampling-repetition",
         slider=(0.5, 2, 0.05),
         recommended=True,
@@ -764,8 +766,7 @@ class SamplingParams:
         Whole(0, 20, none="none"),
         "Prompt log-probabilities",
         "per prompt token",
-        "Report the log-probability of each prompt token after the first, and of this many of the likeliest tokens in "
-        "its place.",
+        "Report the log-probability of each prompt token after the first, and of this many of the likeliest.",
         costs="The whole prompt is computed, even the part that is cached.",
     )
 
@@ -782,8 +783,7 @@ class SamplingParams:
         Text(MAX_TENANT_CHARACTERS, none="none"),
         "Tenant",
         "whose request",
-        "Whose request this is. With the scheduling policy fair, tenants get equal shares; requests without a tenant are "
-        "those of one more.",
+        "Whose request this is. With the policy fair, tenants get equal shares; requests without one share one.",
         vllm="user",
         control="sampling-tenant",
     )

@@ -63,6 +63,7 @@ class PromptBudget:
         self._chunked = knobs.chunked_prefill
         self._largest = min(prefill, step)
         self._tokens = min(prefill, step - num_decodes)
+        self._of_one = knobs.chunk_max_tokens or UNLIMITED
         self._requests = knobs.prefill_max_batch_size or UNLIMITED
         self._used = False
 
@@ -78,18 +79,20 @@ class PromptBudget:
             if wanted > self._largest:  # over any budget: it runs as the step's only prompt
                 return 0 if self._used else min(wanted, self._room)
             return wanted if wanted <= self._tokens else 0
-        if wanted <= self._tokens or self._tokens <= 0:
-            return max(0, min(wanted, self._tokens))
-        stop = start + self._tokens
+        most = min(self._tokens, self._of_one)
+        if wanted <= most or most <= 0:
+            return max(0, min(wanted, most))
+        stop = start + most
         aligned = stop - stop % self._block_size
-        return aligned - start if self._tokens >= self._block_size and aligned > start else self._tokens
+        return aligned - start if most >= self._block_size and aligned > start else most
 
     def spend(self, tokens: int, wanted: int) -> None:
         """Deduct ``tokens``, of the ``wanted`` tokens that a request has left to compute.
 
-        A prompt that was cut short uses up the budget: less than a block is left, and the requests behind it may soon
-        be able to share the rest of this prompt.
+        A prompt that was cut short uses up the budget, unless it had its own limit: less than a block is left, and the
+        requests behind it may soon be able to share the rest of this prompt.
         """
         self._used = True
-        self._tokens = max(0, self._tokens - tokens) if tokens == wanted else 0
+        goes_on = tokens == wanted or self._of_one < self._tokens
+        self._tokens = max(0, self._tokens - tokens) if goes_on else 0
         self._requests -= 1

@@ -17,7 +17,7 @@ from roseplay.settings import Choice, Switch, settings_of
 SETTINGS = settings_of(Knobs)
 # Slow motion has a control of its own.
 _CONTROLLED = [knob for knob in SETTINGS if SETTINGS[knob].control and knob != "slow_motion"]
-_RARE = ("max_overtakes", "prefill_interval", "pinned_blocks", "speculative_tokens")
+_RARE = ("chunk_max_tokens", "max_overtakes", "prefill_interval", "pinned_blocks", "speculative_tokens")
 
 
 def _is(knob: str, *kinds: type) -> bool:

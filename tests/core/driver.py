@@ -30,6 +30,7 @@ def random_knobs(rng: random.Random) -> dict[str, object]:
             {"max_batch_size": rng.choice([1, 2, 5, 32])},
             {"prefill_max_tokens": rng.choice([None, 1, 3, 4, 9])},
             {"prefill_max_batch_size": rng.choice([None, 1, 2])},
+            {"chunk_max_tokens": rng.choice([None, None, 1, 4, 6])},
             {"step_max_tokens": rng.choice([None, 1, 4, 10])},
             {"chunked_prefill": rng.random() < 0.6},
             {"prefix_cache": rng.random() < 0.7},

@@ -275,6 +275,8 @@ class Invariants:
             assert step.prompt_tokens <= (knobs.prefill_max_tokens or total)
             assert total <= (knobs.step_max_tokens or total)
             assert total <= (scheduler.step_limit or total)
+        if knobs.chunked_prefill:
+            assert max(prompts, default=0) <= (knobs.chunk_max_tokens or total)
 
     def watch_the_oldest(self) -> None:
         """The request that was admitted first advances within a bounded number of steps, so each is served eventually.

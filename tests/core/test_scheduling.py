@@ -28,6 +28,9 @@ def unique(rig: Rig, *lengths: int, max_new_tokens: int = 4) -> list[Request]:
         ({"prefill_max_tokens": 11}, (40,), [{0: 8}, {0: 8}]),  # ends on a block boundary
         ({"prefill_max_tokens": 3}, (40,), [{0: 3}, {0: 3}]),  # where a whole block does not fit
         ({"prefill_max_tokens": 6}, (6,), [{0: 6}]),  # a prompt as long as the budget
+        ({"chunk_max_tokens": 8}, (20, 3, 9), [{0: 8, 1: 3, 2: 8}, {0: 8, 1: 1, 2: 1}, {0: 4, 1: 1, 2: 1}]),
+        ({"chunk_max_tokens": 3, "prefill_max_tokens": 5}, (9, 9), [{0: 3, 1: 2}, {0: 3, 1: 2}]),
+        ({"chunk_max_tokens": 3, "chunked_prefill": False}, (9,), [{0: 9}]),  # whole prompts stay whole
         ({"prefill_max_tokens": 6, "chunked_prefill": False}, (6,), [{0: 6}]),
         (  # prompts over the budget go alone, and decodes still run
             {"prefill_max_tokens": 8, "chunked_prefill": False},

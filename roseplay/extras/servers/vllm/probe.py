@@ -160,7 +160,8 @@ class Probe:
             ValueError: vLLM refuses a value.
             EngineError: the probe does not answer.
         """
-        values = {limit: getattr(knobs, name) or getattr(self._snapshot.most, limit) for name, limit in LIMITS.items()}
+        unlimited = {**self._snapshot.most.model_dump(), "long_prefill_token_threshold": 0}
+        values = {limit: getattr(knobs, name) or unlimited[limit] for name, limit in LIMITS.items()}
         order = {"set": values, "lease_s": lease_s}
         with self._steering:
             self._leased = order if lease_s else None
@@ -219,6 +220,7 @@ class Probe:
         if isinstance(message, Step):
             self._steps.take(message)
         elif message.kind == "reset":
+            self._steps.misses.clear()
             self._attach()
         elif message.kind == "limits":
             self._steps.limits = message.limits
@@ -268,11 +270,11 @@ class Probe:
 
 
 def _knob_values(limits: Limits) -> dict[str, int]:
-    """Returns limits by the knobs' names, within what the knobs can be."""
+    """Returns limits by the knobs' names, within what the knobs can be; not those that are none."""
     values = {}
     for name, limit in LIMITS.items():
         accepted = settings_of(Knobs)[name].values
         assert isinstance(accepted, Whole)
-        value = max(accepted.least or 0, getattr(limits, limit))
-        values[name] = value if accepted.most is None else min(value, accepted.most)
+        if value := getattr(limits, limit):
+            values[name] = value if accepted.most is None else min(value, accepted.most)
     return values

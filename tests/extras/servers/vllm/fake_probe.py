@@ -19,8 +19,8 @@ NUM_BLOCKS = 8
 def snapshot_fields(**fields: Any) -> dict[str, Any]:
     """A snapshot of an idle vLLM, without its number and time."""
     return {
-        "vllm": "0.32.0", "missing": {}, "block_size": 16, "num_blocks": NUM_BLOCKS, "rank": 0,
-        "limits": dict(LIMITS), "most": dict(LIMITS),
+        "missing": {}, "block_size": 16, "num_blocks": NUM_BLOCKS, "rank": 0,
+        "limits": dict(LIMITS), "most": {**LIMITS, "long_prefill_token_threshold": 2048},
         "settings": {"enable_prefix_caching": True, "dtype": "bfloat16", "policy": "priority", "max_model_len": 512},
         "requests": [], "pool": [], "running": 0, "waiting": {"": 0}, "free": NUM_BLOCKS, "cached": 0, **fields,
     }  # fmt: skip

@@ -339,7 +339,8 @@ def test_the_page_shows_and_records_them(fake: FakeProbe, remote: HttpEngine) ->
     [request] = RecordedRun(recording).requests.values()
     assert (request.kind, request.prompt_tokens, request.cached, request.tokens) == ("api", 36, 16, 2)
     assert request.queue_ms == 1 and request.ttft_ms is not None and request.reason == "length"
-    assert recording.info.knob_limits == {"max_batch_size": 64, "step_max_tokens": 2048, "prefill_max_tokens": 2048}
+    tokens = dict.fromkeys(("step_max_tokens", "prefill_max_tokens", "chunk_max_tokens"), 2048)
+    assert recording.info.knob_limits == {"max_batch_size": 64, **tokens}
     for kind in KINDS:
         assert export(kind, playground.recording()), kind
     playground.close()
@@ -356,11 +357,15 @@ def test_limits_are_knobs(fake: FakeProbe, remote: HttpEngine) -> None:
     assert fake.orders[-1]["set"].items() >= {"max_num_batched_tokens": 64, "max_num_seqs": 64}.items()
     assert changed == remote.knobs and changed.step_max_tokens == 64
     assert remote.set_knobs(step_max_tokens=None).step_max_tokens == 2048
+    for tokens, threshold in ((128, 128), (None, 0)):  # no threshold is 0 there
+        assert remote.set_knobs(chunk_max_tokens=tokens).chunk_max_tokens == tokens
+        assert fake.orders[-1]["set"]["long_prefill_token_threshold"] == threshold
     fake.set_limits(max_num_seqs=8)  # by somebody else
     wait_until(lambda: remote.knobs.max_batch_size == 8)
     told = [event for event in remote.telemetry.since(0)[1] if isinstance(event, KnobEvent)]
     assert [event.changed for event in told] == [
-        {"step_max_tokens": (2048, 64)}, {"step_max_tokens": (64, 2048)}, {"max_batch_size": (64, 8)},
+        {"step_max_tokens": (2048, 64)}, {"step_max_tokens": (64, 2048)}, {"chunk_max_tokens": (None, 128)},
+        {"chunk_max_tokens": (128, None)}, {"max_batch_size": (64, 8)},
     ]  # fmt: skip
     assert {event.step_id for event in told} == {fake.step + 1}
 
@@ -389,7 +394,7 @@ def test_what_cannot_be_set_is_refused_before_it_is_sent(
 def test_leased_limits_are_set_again_until_they_are_set_for_good(fake: FakeProbe, remote: HttpEngine) -> None:
     remote.lease_s = 0.2
     remote.set_knobs(prefill_max_tokens=64)
-    ours = {name: value for name, value in LIMITS.items() if name != "long_prefill_token_threshold"}
+    ours = dict(LIMITS)
     leased = {"set": {**ours, "prompt_tokens": 64}, "lease_s": 0.2}
     wait_until(lambda: fake.orders.count(leased) > 2)
     remote.lease_s = 0.0
