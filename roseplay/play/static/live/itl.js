@@ -2,8 +2,7 @@
  *
  * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot per step (a lane's in its
  * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide each
- * other. p50, p95 and p99 are of all gaps in the window. The axis includes the longest gap; if that is far from the
- * median, it is logarithmic, unless the user has chosen a scale. */
+ * other. p50, p95 and p99 are of all gaps in the window. The axis includes the longest gap. */
 import { logValues } from "../shared/chart/scale.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -25,16 +24,13 @@ const LABEL_PX = 25;
 /** @type {[string, number, number[]][]} */
 const LINES = [["p50", 0.5, []], ["p95", 0.95, [4, 3]], ["p99", 0.99, [1.5, 2.5]]];
 
-const FAR_OFF = 20; // times the median
-
-/** `chosen`: by the user, "lin" or "log", until Esc; null follows the longest gap. */
-const scale = { chosen: null, log: false, zoom: null }, calm = calmAxis(4);
+const scale = { log: false, zoom: null }, calm = calmAxis(4);
 let points = []; // by trace: [{rid, …}]
 let showScale = (_log, _slow) => {};
 
 export function mount(element) {
   const axis = segmented("y axis", ["lin", "log"], (word) => {
-    scale.chosen = word;
+    scale.log = word === "log";
     scale.zoom = null;
     panel.soon();
   });
@@ -55,7 +51,7 @@ export function mount(element) {
     zoomedY: (range) => (scale.zoom = range),
     draw,
   });
-  on("unzoom", () => (scale.zoom = scale.chosen = null));
+  on("unzoom", () => (scale.zoom = null));
 }
 
 function draw(frame) {
@@ -68,7 +64,6 @@ function draw(frame) {
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
   const summary = `${figures}, longest ${format.ms(most)} ms${slowMotion}, of ${sorted.length} gaps.`;
   const { range: [, max] } = calm(most * 1.06, frame.window.live);
-  scale.log = scale.chosen ? scale.chosen === "log" : most > FAR_OFF * p[0];
   showScale(scale.log, slowMotion);
   const yaxis = yAxis({ max, least, most, p });
   const { usual, slow } = choose(runs, sorted, Math.max(p[1] * LARGE_OF_P95, p[0] * LARGE_OF_P50), p[1]);
