@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,17 +15,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
-from roseplay.engine.telemetry import Telemetry, TelemetryEvent
+from roseplay.engine.telemetry import RequestEvent, Telemetry, TelemetryEvent
 from roseplay.serve.errors import PREFIX
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
 from roseplay.serve.model_names import ModelNames
-from roseplay.serve.request_log import log_request
 from roseplay.serve.served import Served
 
 if TYPE_CHECKING:
     from roseplay.serve.traces import Traces  # needs an extra
 
+_log = logging.getLogger("roseplay.requests")
 _METHODS = frozenset(HTTPMethod)  # others count as one: clients may send any word, and every label is kept
 _BROKE_OFF = "roseplay_broke_off"  # key in the ASGI scope
 _TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -165,3 +166,21 @@ class ReplyCounter:
             status = 500 if _BROKE_OFF in scope else status
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._monitor.replied(str(handler), method, status, scope["path"], time.monotonic() - began)
+
+
+def log_request(event: TelemetryEvent) -> None:
+    """Log the sizes and times of a request that has ended, but none of its text."""
+    if not isinstance(event, RequestEvent) or event.kind != "finished" or event.stream is None:
+        return
+    stream = event.stream
+    metrics, reason = stream.metrics, stream.finish_reason
+    why = f" ({stream.error})" if stream.error else ""
+    _log.info(
+        "request %d: %s%s, prompt %d tokens (%d cached), answer %d, queue %s, TTFT %s, TPOT %s, E2E %s",
+        *(event.request_id, reason, why, metrics.prompt_tokens, metrics.saved_tokens, metrics.completion_tokens),
+        *map(_ms, (metrics.queue_s, metrics.ttft_s, metrics.tpot_s, metrics.e2e_s)),
+    )
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:.1f} ms"

@@ -11,7 +11,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import Load, LoadEvent, Telemetry, TelemetryEvent, TokenEvent, TokensEvent
 from roseplay.serve.follower import Follower
 from roseplay.serve.metrics import Metrics
-from roseplay.serve.request_log import log_request
+from roseplay.serve.monitor import log_request
 from tests.play.fake_engine import INFO
 
 

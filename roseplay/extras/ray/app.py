@@ -18,9 +18,8 @@ from roseplay.extras.ray.deployment import replicas
 from roseplay.extras.ray.deployment_settings import RaySettings
 from roseplay.extras.ray.engine import RayEngine
 from roseplay.extras.ray.extra import serve
-from roseplay.extras.ray.monitor import RayMonitor
+from roseplay.extras.ray.monitor import RayMonitor, replicas_router
 from roseplay.extras.ray.node_address import listen_on_node_address
-from roseplay.extras.ray.routes import replicas_router
 from roseplay.formats.invalid import Object, validated
 from roseplay.serve.app import ServedEngine, create_app
 from roseplay.serve.drain import Drain
@@ -86,11 +85,11 @@ class Arguments(Object):
 def app(args: Mapping[str, Any]) -> Any:
     """Returns the application of Ray Serve for ``Arguments``; raises ``ArgumentError``."""
     try:
-        given = validated(Arguments, dict(args))
-        config, knobs = apply_settings(EngineConfig(), Knobs(), {**given.engine, **given.knobs})
-        scale = given.replicas, given.most_replicas, given.round_robin
-        settings = RaySettings(given.model, config, knobs, *scale, given.grace_s, given.served_model_name)
-        origins = [origin(site) for site in given.allow_origin]
+        options = validated(Arguments, dict(args))
+        config, knobs = apply_settings(EngineConfig(), Knobs(), {**options.engine, **options.knobs})
+        scale = options.replicas, options.most_replicas, options.round_robin
+        settings = RaySettings(options.model, config, knobs, *scale, options.grace_s, options.served_model_name)
+        origins = [origin(site) for site in options.allow_origin]
     except (ValueError, ArgumentTypeError) as error:
         raise ArgumentError(str(error)) from None
     ingress = serve.deployment(Ingress, name="Ingress").options(
@@ -98,4 +97,4 @@ def app(args: Mapping[str, Any]) -> Any:
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=settings.grace_s,
     )
-    return ingress.bind(replicas(settings), settings, given.hosts, origins)
+    return ingress.bind(replicas(settings), settings, options.hosts, origins)

@@ -184,9 +184,9 @@ class RayEngine(EngineElsewhere):
                 return knobs
             values: Mapping[str, Any] = {**self._changes.values, **changes}
             self._knobs, self._changes = knobs, KnobChanges(time.time(), dict(values))
-        for found in self._ask_all("apply", self._changes, timeout_s=ANSWER_S):
-            if isinstance(found, BaseException):  # its next request brings them
-                logger.warning("a replica did not take new knobs: %s", what_failed(found))
+        for answer in self._ask_all("apply", self._changes, timeout_s=ANSWER_S):
+            if isinstance(answer, BaseException):  # its next request brings them
+                logger.warning("a replica did not take new knobs: %s", what_failed(answer))
         return knobs
 
     def clear_cache(self) -> None:
@@ -203,13 +203,13 @@ class RayEngine(EngineElsewhere):
     def health(self, timeout: float = 1.0) -> Health:
         """Check whether at least one replica's loop responds within ``timeout`` seconds."""
         try:
-            found = self._ask_all("health", timeout / 2, timeout_s=timeout)
+            polls = self._ask_all("health", timeout / 2, timeout_s=timeout)
         except EngineError as error:
             return Health(self.alive and time.monotonic() - self._heard_at < HEARD_S, str(error))
-        healthy = [answer for answer in found if not isinstance(answer, BaseException)]
+        healthy = [answer for answer in polls if not isinstance(answer, BaseException)]
         if not healthy:
-            return Health(False, what_failed(found[0]) if found else "no replica is running")
-        return Health(True, "ok" if len(healthy) == len(found) else f"{len(healthy)} of {len(found)} replicas respond")
+            return Health(False, what_failed(polls[0]) if polls else "no replica is running")
+        return Health(True, "ok" if len(healthy) == len(polls) else f"{len(healthy)} of {len(polls)} replicas respond")
 
     def reports(self, timeout_s: float = 2.0) -> list[Report]:
         """Returns the metrics of each replica that answers; raises ``EngineError`` after ``timeout_s``."""
@@ -220,8 +220,8 @@ class RayEngine(EngineElsewhere):
         return sorted(self._figures("figures", timeout_s), key=lambda figures: figures.engine)
 
     def _figures(self, method: str, timeout_s: float) -> list[Any]:
-        found = self._ask_all(method, timeout_s=timeout_s)
-        return [answer for answer in found if not isinstance(answer, BaseException)]
+        answers = self._ask_all(method, timeout_s=timeout_s)
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     def _ask_all(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
         """Call a method of all replicas; returns each one's result or exception.

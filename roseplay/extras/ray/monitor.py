@@ -1,10 +1,12 @@
-"""``/metrics`` of replicas: the families of each, with the label ``engine``, and what clients of the ingress saw."""
+"""What replicas report: ``/v1/replicas``, side by side; and ``/metrics``, the families of each, with the label ``engine``, and
+what clients of the ingress saw."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from fastapi import APIRouter
 from prometheus_client import Counter
 
 from roseplay.core.request import FinishReason
@@ -12,6 +14,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.telemetry import RequestEvent, TelemetryEvent
 from roseplay.engine.ticker import Ticker
 from roseplay.extras.ray.reports import Reports
+from roseplay.serve.errors import PREFIX, OpenAIRoute, refuse_other_methods
 from roseplay.serve.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -65,3 +68,16 @@ class RayMonitor(Monitor):
     def _report(self) -> None:
         with contextlib.suppress(EngineError):  # not all answered
             self._reports.take(self._engine.reports())
+
+
+def replicas_router(engine: RayEngine) -> APIRouter:
+    """Returns the route of an ingress's replicas."""
+    router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
+
+    @router.get("/replicas")
+    def replicas() -> dict[str, Any]:
+        """The figures of all replicas that answer, by their labels."""
+        return {"object": "list", "data": [{"object": "replica", **replica._asdict()} for replica in engine.replicas()]}
+
+    refuse_other_methods(router)
+    return router

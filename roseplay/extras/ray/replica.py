@@ -109,10 +109,10 @@ class Replica:
 
     async def health(self, timeout: float = HEALTH_S) -> str:
         """Returns what the engine is doing, by a round trip through its loop; raises ``RuntimeError`` if unhealthy."""
-        found = await asyncio.to_thread(self.engine.health, timeout)
-        if not found.ok:
-            raise RuntimeError(found.detail)
-        return found.detail
+        health = await asyncio.to_thread(self.engine.health, timeout)
+        if not health.ok:
+            raise RuntimeError(health.detail)
+        return health.detail
 
     def report(self) -> Report:
         """Returns the engine's families."""

@@ -76,8 +76,8 @@ def ended(expositions: Iterable[bytes]) -> bytes:
     for exposition in expositions:
         for family in text_string_to_metric_families(exposition.decode()):
             if family.type in ("counter", "histogram"):
-                known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-                known.samples += family.samples
+                total = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                total.samples += family.samples
     for family in families.values():
         sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         for sample in family.samples:

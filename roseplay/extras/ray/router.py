@@ -81,9 +81,9 @@ class PrefixRouter(RequestRouter):
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
         there = {replica.replica_id for replica in replicas}
-        for known in (self._reported, self._sent):
-            for replica_id in known.keys() - there:
-                del known[replica_id]
+        for table in (self._reported, self._sent):
+            for replica_id in table.keys() - there:
+                del table[replica_id]
 
     def _candidate(self, replica: RunningReplica, hashes: Sequence[int], chosen: int) -> Candidate:
         stats = replica.routing_stats
@@ -95,10 +95,10 @@ class PrefixRouter(RequestRouter):
     def _resident(self, replica: RunningReplica) -> frozenset[int]:
         """Returns the replica's last report, which is unpacked only once."""
         packed = replica.routing_stats.get("blocks", b"")
-        known = self._reported.get(replica.replica_id)
-        if known is None or known[0] != packed:
-            known = self._reported[replica.replica_id] = packed, unpack(packed)
-        return known[1]
+        entry = self._reported.get(replica.replica_id)
+        if entry is None or entry[0] != packed:
+            entry = self._reported[replica.replica_id] = packed, unpack(packed)
+        return entry[1]
 
     def _note(self, replica_id: ReplicaID, hashes: Iterable[int]) -> None:
         self._sent.setdefault(replica_id, _Sent()).add(hashes)

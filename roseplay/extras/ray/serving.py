@@ -29,12 +29,12 @@ class Replicas:
         )
 
     def opener(self, arguments: Mapping[str, Any]) -> Opener | None:
-        given = [f"--{name}" for name in ("replicas", "autoscale", "routing") if arguments[name] is not None]
+        flags = [f"--{name}" for name in ("replicas", "autoscale", "routing") if arguments[name] is not None]
         if not arguments["ray"]:
-            if given:
-                raise ValueError(f"{given[0]} needs --ray")
+            if flags:
+                raise ValueError(f"{flags[0]} needs --ray")
             return None
-        if {"--replicas", "--autoscale"} <= set(given):
+        if {"--replicas", "--autoscale"} <= set(flags):
             raise ValueError("give --replicas or --autoscale, not both")
         import roseplay.extras.ray.environment  # noqa: F401
 
@@ -45,8 +45,7 @@ class Replicas:
         def open_replicas(options: Options) -> Iterator[Served]:
             from roseplay.extras.ray.deployment_settings import RaySettings
             from roseplay.extras.ray.local import local_engine
-            from roseplay.extras.ray.monitor import RayMonitor
-            from roseplay.extras.ray.routes import replicas_router
+            from roseplay.extras.ray.monitor import RayMonitor, replicas_router
             from roseplay.serve.app import ServedEngine
 
             settings = RaySettings(

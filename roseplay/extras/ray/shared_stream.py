@@ -64,8 +64,8 @@ class SharedStream:
                 if self._carrier is answer:
                     await self._news.wait()
                     self._news.clear()
-                    if found := self._cut():
-                        yield found
+                    if items := self._cut():
+                        yield items
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(GAP_S if self._carrier is answer else None):
                         await answer.woken.wait()

@@ -78,9 +78,9 @@ class Asked:
 
     def _count_drafted(self) -> int:
         """Returns the number of tokens that steps computed for these prompts beyond one each, so far."""
-        own = set(self.request_ids)
+        request_ids = set(self.request_ids)
         for record in self._steps.steps():
             if record.draft_tokens:
-                entries = (entry for entry in record.entries if entry.request_id in own)
+                entries = (entry for entry in record.entries if entry.request_id in request_ids)
                 self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in entries)
         return self._drafted

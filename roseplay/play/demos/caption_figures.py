@@ -90,8 +90,8 @@ def _of_burst(facts: BurstFacts) -> tuple[dict[str, float | None], dict[str, str
         counts[f"waited_for_{facts.waited_for}"] = facts.waited or None
     words = {} if facts.preempted else {"none_preempted": "No"}
     if facts.paused:
-        of = "all" if facts.paused == facts.streaming else f"{whole(facts.paused)} of"
-        words["who_paused"] = f"{of} {whole(facts.streaming)} readers" if facts.streaming > 1 else "the reader"
+        share = "all" if facts.paused == facts.streaming else f"{whole(facts.paused)} of"
+        words["who_paused"] = f"{share} {whole(facts.streaming)} readers" if facts.streaming > 1 else "the reader"
     return counts, words
 
 
@@ -135,27 +135,27 @@ def ring(target: Ring, facts_by_name: Mapping[str, Facts]) -> dict[str, Any] | N
     """Returns what a ring surrounds, for the page; ``None`` if there is no such thing."""
     if isinstance(target, str):
         return {"of": "element", "id": target}
-    of, name = target
+    kind, name = target
     facts = facts_by_name.get(name)
     if facts is None:
         return None
     if isinstance(facts, ChatFacts):
         figures = _of_one(facts)
-        figure, words = ("steps", "{} steps") if of == "steps" else ("first_token", "first tokens after up to {}")
+        figure, words = ("steps", "{} steps") if kind == "steps" else ("first_token", "first tokens after up to {}")
         label = words.format(figures[figure]) if figure in figures else ""
         return {"of": "rows", "requests": list(facts.requests), "label": label}
-    if of == "gap":
+    if kind == "gap":
         if (gap := facts.worst) is None:
             return None
         label = f"a pause of {told_text(gap.ms)} ms{slowed_text(facts.factors)}"
-        return {"of": of, "request": gap.request_id, "step": gap.step_id, "label": label}
-    if of == "step":
+        return {"of": kind, "request": gap.request_id, "step": gap.step_id, "label": label}
+    if kind == "step":
         if (step := facts.longest) is None:
             return None
-        return {"of": of, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
-    if of == "preempted":
+        return {"of": kind, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
+    if kind == "preempted":
         label = f"{many(facts.preempted, 'answer')} preempted"
-        return {"of": of, "burst": facts.burst, "label": label} if facts.preempted else None
-    if of == "rows":
-        return {"of": of, "burst": facts.burst}
-    return {"of": "element", "id": of, "t": facts.done}
+        return {"of": kind, "burst": facts.burst, "label": label} if facts.preempted else None
+    if kind == "rows":
+        return {"of": kind, "burst": facts.burst}
+    return {"of": "element", "id": kind, "t": facts.done}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roseplay.play.demos.chat_demos import FAIR, SPECULATION
-from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoClients, reading, scene
+from roseplay.play.demos.script import NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoClients, reading, scene
 from roseplay.traffic.prompts import PromptMix
 
 _FIRST_TOKENS = (
@@ -45,7 +45,6 @@ BUDGET = Demo(
                 "**The ringed dot is the readers' longest pause, {first_worst}:** {first_who_paused} waited for the step with the prompts.",
                 "**The ringed dot is the readers' longest pause, {first_worst}.**",
                 _TOO_EARLY_FIRST,
-                CUT,
             ),
             rings=(("gap", "first"), ("step", "first")),
         ),
@@ -61,7 +60,6 @@ BUDGET = Demo(
                 "**With budget [[{budget}]] the longest pause is longer:** {worst_rises}.",
                 "**With budget [[{budget}]] the longest pause shows no clear difference:** {worst_same}.",
                 _TOO_EARLY,
-                CUT,
             ),
             _FIRST_TOKENS,
             rings=("rp-pair", ("rows", "second")),
@@ -91,7 +89,7 @@ PREFIX = Demo(
             "**The {size} questions arrive.** Each computes the document for itself.", SLOW_MOTION, burst=_DOCUMENT
         ),
         scene(
-            ("**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.", CUT),
+            ("**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",),
             "First tokens came after {first_first_token}.",
             rings=(("rp-tokens", "first"),),
         ),
@@ -106,7 +104,6 @@ PREFIX = Demo(
                 "**First tokens now come after {first_token_falls}.**",
                 "**First tokens now take longer:** {first_token_rises}.",
                 "**First tokens show no clear difference:** {first_token_same}.",
-                CUT,
             ),
             rings=("rp-pair", "rp-ttft"),
         ),
@@ -133,7 +130,7 @@ BATCH = Demo(
             burst=_UNIQUE,
         ),
         scene(
-            ("**{first_waited_for_batch} prompts waited for a place,** dotted in Steps.", CUT),
+            ("**{first_waited_for_batch} prompts waited for a place,** dotted in Steps.",),
             "The last answers began after {first_last_token}, and a token took {first_gap}.",
             rings=(("rows", "first"),),
         ),
@@ -148,7 +145,6 @@ BATCH = Demo(
                 "**The last answers now begin after {last_token_falls}.**",
                 "**The last answers now begin later:** after {last_token_rises}.",
                 "**The last answers begin at about the same time:** after {last_token_same}.",
-                CUT,
             ),
             (
                 "The price: a token takes {gap_rises}.",
@@ -183,7 +179,6 @@ INTERVAL = Demo(
             (
                 "**Until all had their first tokens, a reader usually waited {first_reader} for a token:** every step computed prompts.",
                 _TOO_EARLY_FIRST,
-                CUT,
             ),
             rings=(("rp-tokens", "first"),),
         ),
@@ -199,7 +194,6 @@ INTERVAL = Demo(
                 "**A reader now usually waits longer:** {reader_rises}.",
                 "**A reader's usual wait shows no clear difference:** {reader_same}.",
                 _TOO_EARLY,
-                CUT,
             ),
             _FIRST_TOKENS,
             rings=("rp-pair", ("rows", "second")),
@@ -232,7 +226,6 @@ PRESSURE = Demo(
             (
                 "**Memory ran out: {first_preempted} answers lost their blocks** (diamonds), and {first_recomputed} tokens were computed again.",
                 "**{first_waited_for_blocks} prompts waited for blocks** until others had ended, and no answer lost any.",
-                CUT,
             ),
             rings=(("preempted", "first"),),
         ),
@@ -248,7 +241,6 @@ PRESSURE = Demo(
                 "**With [[swap]], more tokens were computed again:** {recomputed_rises}.",
                 "**With [[swap]], what is computed again shows no clear difference:** {recomputed_same}.",
                 "**{second_none_preempted} answer lost its blocks this time,** so that none could be swapped.",
-                CUT,
             ),
             ("The last answers began {last_token_sooner}.", "The price: the last answers began {last_token_later}."),
             rings=("rp-pair", ("preempted", "second")),
@@ -273,7 +265,7 @@ CLIFF = Demo(
             clients=DemoClients(name="few", count=32),
         ),
         reading(
-            ("**First tokens come after {few_first_token} on average.** {few_kv} % of the KV blocks are in use.", CUT),
+            ("**First tokens come after {few_first_token} on average.** {few_kv} % of the KV blocks are in use.",),
             rings=("rp-ttft", "rp-blockmap"),
         ),
         reading(
@@ -285,7 +277,6 @@ CLIFF = Demo(
             (
                 "**{many_kv} % of the KV blocks are in use,** and {many_waiting} prompts wait until answers end.",
                 "**{many_kv} % of the KV blocks are in use,** and no prompt waits.",
-                CUT,
             ),
             settles=True,
             rings=("rp-kvtime",),
@@ -294,7 +285,6 @@ CLIFF = Demo(
             (
                 "**First tokens come after {many_first_token}, {clients_beyond} times as late as with 32 clients.**",
                 "**First tokens come after {many_first_token}, {clients_within} times as late as with 32 clients.**",
-                CUT,
             ),
             "{published_by} had {published_many}.",
             rings=("rp-ttft",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roseplay.play.demos.script import CUT, NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoChats, reading, scene
+from roseplay.play.demos.script import NO_SHARING, SLOW_MOTION, Demo, DemoBurst, DemoChats, reading, scene
 
 # Questions whose answers the packaged models repeat when they are asked again. Two, as guesses are nearly free while few
 # requests run.
@@ -40,7 +40,6 @@ SPECULATION = Demo(
         scene(
             (
                 "**The longest answer took {before_steps} steps, one for each token,** although its text stood in the chat.",
-                CUT,
             ),
             rings=(("steps", "before"),),
         ),
@@ -56,7 +55,6 @@ SPECULATION = Demo(
                 "**The longest answer took {chats_steps_falls} steps.**",
                 "**The longest answer took more steps:** {chats_steps_rises}.",
                 "**The steps show no clear difference:** {chats_steps_same}.",
-                CUT,
             ),
             "The {chats_same} answers stay the same.",
             "The price: each step ends {chats_step_later}.",
@@ -100,7 +98,6 @@ FAIR = Demo(
         scene(
             (
                 "**The last chat waited {before_first_token} for its first token,** behind the flood. Dotted lines in Steps are waiting.",
-                CUT,
             ),
             rings=(("rows", "before"),),
         ),
@@ -116,7 +113,6 @@ FAIR = Demo(
                 "**The last chat now has its first token after {chats_first_token_falls}.**",
                 "**The last chat now waits longer for its first token:** {chats_first_token_rises}.",
                 "**The last chat's wait shows no clear difference:** {chats_first_token_same}.",
-                CUT,
             ),
             "The price: the flood's first tokens come {first_token_later}.",
             rings=(("rows", "after"), ("rows", "before")),

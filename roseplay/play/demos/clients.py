@@ -192,11 +192,11 @@ class ClientTraffic:
 def figures_of_size(size: ClientSize) -> dict[str, str]:
     """Returns ``client_prompt``, ``client_fit`` and, where ``FEW`` and ``MANY`` clients were measured by others,
     ``published_few``, ``published_many`` and ``published_by``, the measured server."""
-    found = {"client_prompt": whole(size.prompt), "client_fit": whole(size.fit)}
+    figures = {"client_prompt": whole(size.prompt), "client_fit": whole(size.fit)}
     for name, count in (("few", FEW), ("many", MANY)):
         if load := size.published.get(count):
-            found |= {f"published_{name}": duration(load.ttft_s), "published_by": load.server}
-    return found
+            figures |= {f"published_{name}": duration(load.ttft_s), "published_by": load.server}
+    return figures
 
 
 def duration(seconds: float) -> str:

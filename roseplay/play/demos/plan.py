@@ -92,7 +92,7 @@ def plan(
             _check_prompts_take_time(demo, size, acts[0][1], speed)
         takes_s = [_takes_s(scene, under, size, usual, speed) for scene, under in acts]
         factor = slow_motion(max(takes_s), demo.watched_s)
-        takes_s = [factor * one for one in takes_s]
+        takes_s = [factor * seconds for seconds in takes_s]
     # The largest one that cuts the prompt tokens into enough portions, otherwise the smallest.
     prompt_tokens = size.prompt_tokens(sharing=sharing)
     budget = next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
@@ -146,9 +146,9 @@ def _acts(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[Scene, Conditi
 
 def _takes_s(scene: Scene, under: Conditions, size: Size, usual: Size, speed: Speed) -> float:
     """Returns the estimated seconds until a scene's traffic is answered, if its demo has a ``size`` other than usual."""
-    asked = len(scene.chats.prompts) if scene.chats else 0
+    prompts = len(scene.chats.prompts) if scene.chats else 0
     if scene.burst:
-        return answered_s(replace(size, requests=size.requests + asked), speed, under)
+        return answered_s(replace(size, requests=size.requests + prompts), speed, under)
     return answered_s(replace(_size_of(scene.chats), answer=_answer(scene.chats, size, usual)), speed, under)
 
 

@@ -108,13 +108,13 @@ class DemoPlayer:
 
     def offers(self) -> list[dict[str, Any]]:
         """Returns for each demo its name and either its approximate ``seconds`` or why it is ``absent``."""
-        found: list[dict[str, Any]] = []
+        offers: list[dict[str, Any]] = []
         for name, demo in DEMOS.items():
             try:
-                found.append({"name": name, "seconds": self.plan(demo).whole_s})
+                offers.append({"name": name, "seconds": self.plan(demo).whole_s})
             except ValueError as error:
-                found.append({"name": name, "absent": str(error)})
-        return found
+                offers.append({"name": name, "absent": str(error)})
+        return offers
 
     def next(self, tab_id: str, guess: int = 0) -> bool:
         """Go on to the next caption; returns whether the tab's demo is playing and, with a guess, has asked for one.
@@ -289,26 +289,26 @@ class _Play:
         if scene.chats and not scene.burst:
             self._clear()
         burst = self._send(scene.burst, scene.stories) if scene.burst else None
-        asked = self._ask(scene.chats) if scene.chats else None
+        chats = self._ask(scene.chats) if scene.chats else None
         if self._clients is not None:
             if scene.clients:  # the figures of the ones before stay as they were told
                 self._clients.begin(scene.clients)
             elif self._clients.name:
                 self._sent |= self._figures_of_clients(self._clients)
-        said = self._caption(number, scene)
+        segments = self._caption(number, scene)
         if scene.answers:
             self._ask_for_guess(number, scene)
         else:
-            self._wait(reading_s(said) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
+            self._wait(reading_s(segments) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
         left_s = LIMIT_S - (self._context.now_ms() - begun) / 1000
         if scene.burst and burst is not None:
             self._take_facts(scene.burst.name, burst, left_s, scene.stories)
-        if scene.chats and asked is not None:
-            self._wait(left_s, False, lambda: asked.answered)
-            if not asked.answered:
-                self._cut(asked.tracked, LIMIT_S)
-            self._chats[scene.chats.name] = asked.facts()
-        return said
+        if scene.chats and chats is not None:
+            self._wait(left_s, False, lambda: chats.answered)
+            if not chats.answered:
+                self._cut(chats.tracked, LIMIT_S)
+            self._chats[scene.chats.name] = chats.facts()
+        return segments
 
     def _ask_for_guess(self, number: int, scene: Scene) -> None:
         """Wait until an answer is chosen, or for ``GUESS_S``; the time that is left counts from then on."""
@@ -320,17 +320,17 @@ class _Play:
     def _caption(self, number: int, scene: Scene) -> Caption:
         """Publish a scene's caption and return it; the last one begins by saying whether the guess was right."""
         demo = self._demo
-        known = {**self._sent, **figures_of(self._bursts, self._chats)}
-        said = caption(scene.caption, known)
+        figures = {**self._sent, **figures_of(self._bursts, self._chats)}
+        segments = caption(scene.caption, figures)
         if number == len(demo.scenes) - 1:
             busy = overloaded()
-            judged = judgement(self._guess, self._answers, known, busy=busy)
-            said = [*([Segment(f"{judged} ")] if judged else []), *said, *([_BUSY] if busy else [])]
+            judged = judgement(self._guess, self._answers, figures, busy=busy)
+            segments = [*([Segment(f"{judged} ")] if judged else []), *segments, *([_BUSY] if busy else [])]
         if scene.answers:
             self._answers, self._asking = dict(scene.answers), True
         now_ms = self._context.now_ms()
         self._until_ms = now_ms + 1000 * sum(self._plan.seconds[number:])  # a scene longer than planned delays the end
-        rings = [found for target in scene.rings if (found := ring(target, {**self._bursts, **self._chats}))]
+        rings = [place for target in scene.rings if (place := ring(target, {**self._bursts, **self._chats}))]
         self._publish(
             {
                 "name": demo.name,
@@ -340,15 +340,15 @@ class _Play:
                 "begun": self._begun_ms,
                 "seconds": round((self._until_ms - self._begun_ms) / 1000),
                 "span_ms": self._plan.span_ms,
-                "caption": for_page(said),
+                "caption": for_page(segments),
                 "answers": list(scene.answers.values()),
                 "guess": self._answers.get(self._guess, ""),
-                "figures": figures_in(said),
+                "figures": figures_in(segments),
                 "rings": rings,
                 **({"clients": clients} if (clients := list(self._measured_clients())) else {}),
             }
         )
-        return said
+        return segments
 
     def _set_knobs(self, knobs: Any) -> None:
         if self.stopping.is_set():
@@ -378,9 +378,9 @@ class _Play:
         return burst.burst_id
 
     def _ask(self, wanted: DemoChats) -> Asked:
-        asked = Asked(wanted, self._context.chats, self._context.requests, self.tab_id)
-        self._requests += asked.request_ids
-        return asked
+        chats = Asked(wanted, self._context.chats, self._context.requests, self.tab_id)
+        self._requests += chats.request_ids
+        return chats
 
     def _clear(self) -> None:
         """Abort what is left of earlier scenes."""
@@ -396,12 +396,12 @@ class _Play:
 
     def _figures_of_clients(self, clients: ClientTraffic) -> dict[str, str]:
         """Returns the clients' figures, and ``kv``, the share of the KV blocks in use, in percent."""
-        found, stats = clients.figures(), self._context.stats()
-        if f"{clients.name}_first_token" not in found:
+        figures, stats = clients.figures(), self._context.stats()
+        if f"{clients.name}_first_token" not in figures:
             self._cut(clients.requests, (self._context.now_ms() - self._begun_ms) / 1000)
-        if found and stats.get("kv_total"):
-            found[f"{clients.name}_kv"] = whole(100 * (stats["kv_active"] + stats["kv_shared"]) / stats["kv_total"])
-        return found
+        if figures and stats.get("kv_total"):
+            figures[f"{clients.name}_kv"] = whole(100 * (stats["kv_active"] + stats["kv_shared"]) / stats["kv_total"])
+        return figures
 
     def _measured_clients(self) -> Iterator[list[Any]]:
         """Yields the numbers of clients, the times on the page's clock in which the first tokens came that captions speak of,

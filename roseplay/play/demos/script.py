@@ -29,7 +29,7 @@ QUESTIONS = (
     "What makes a good teacher?",
     "What are the benefits of walking?",
 )
-# What verdicts say of a run that was cut before its figures were known.
+# What captions of figures say if the run was cut before they were known.
 CUT = "**After {cut_limit} only {cut_done} of {cut_size} answers were done,** too few to compare."
 Ring = str | tuple[str, str]
 
@@ -132,14 +132,14 @@ class Scene:
     read_s: float | None = None
 
 
-def scene(*caption: Forms, **parts: Any) -> Scene:
-    """Returns a scene with these sentences."""
-    return Scene(caption=caption, **parts)
+def scene(first: Forms, *others: Forms, **parts: Any) -> Scene:
+    """Returns a scene with these sentences; ``CUT`` is a form of the first one if that has several."""
+    return Scene(caption=(first if isinstance(first, str) else (*first, CUT), *others), **parts)
 
 
 def reading(*caption: Forms, **parts: Any) -> Scene:
     """Returns a scene during which people read stories in the lanes."""
-    return Scene(caption=caption, stories=True, **parts)
+    return scene(*caption, stories=True, **parts)
 
 
 @dataclass(frozen=True, kw_only=True)

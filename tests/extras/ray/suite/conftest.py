@@ -12,8 +12,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.engine.start import open_tokenizer
 from roseplay.extras.ray.deployment_settings import RaySettings
 from roseplay.extras.ray.engine import RayEngine
-from roseplay.extras.ray.monitor import RayMonitor
-from roseplay.extras.ray.routes import replicas_router
+from roseplay.extras.ray.monitor import RayMonitor, replicas_router
 from roseplay.serve.app import ServedEngine
 from tests.serve.conftest import serving
 
