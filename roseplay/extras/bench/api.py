@@ -55,13 +55,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
-    found = document["streams"]
+    streams = document["streams"]
     print(f"=== {args.streams} streams of {args.max_new_tokens} tokens, {args.repeat_runs} runs ===")
-    print(f"answered {document['statuses']}, {found['tokens_per_s']:,.0f} tokens/s")
-    share = found["api_us"] / found["engine_us"]
-    print(f"CPU per token: API {found['api_us']:.0f} us, engine {found['engine_us']:.0f} us: {share:.0%}")
-    gaps = "/".join(f"{found[f'itl_p{p}_ms']:.1f}" for p in (50, 95, 99))
-    print(f"ITL p50/p95/p99 {gaps} ms, p99 / p50 {found['itl_p99_ms'] / found['itl_p50_ms']:.1f}")
+    print(f"answered {document['statuses']}, {streams['tokens_per_s']:,.0f} tokens/s")
+    share = streams["api_us"] / streams["engine_us"]
+    print(f"CPU per token: API {streams['api_us']:.0f} us, engine {streams['engine_us']:.0f} us: {share:.0%}")
+    gaps = "/".join(f"{streams[f'itl_p{p}_ms']:.1f}" for p in (50, 95, 99))
+    print(f"ITL p50/p95/p99 {gaps} ms, p99 / p50 {streams['itl_p99_ms'] / streams['itl_p50_ms']:.1f}")
     for burst in document["burst"]:
         said = f"refused within {burst['refused_within_s']:.2f} s" if burst["refused_within_s"] else "none refused"
         print(

@@ -86,18 +86,18 @@ class _Visit:
             page.wait_for_function(f"() => Rose.store.open.size {condition}", timeout=_IDLE_WITHIN_MS)
         self._load(page)
         self._hold_to_rate(page, _SETTLE_S)
-        for one in pages:
-            one.evaluate("() => roseProbe.start()")
+        for tab in pages:
+            tab.evaluate("() => roseProbe.start()")
         session = self._context.new_cdp_session(page)
         session.send("Performance.enable")
         before, began = self._cpu_s(session), time.perf_counter()
         slow = self._hold_to_rate(page, self._args.seconds)
         seconds = time.perf_counter() - began
-        document["cores"] = {of: (now - before[of]) / seconds for of, now in self._cpu_s(session).items()}
+        document["cores"] = {part: (now - before[part]) / seconds for part, now in self._cpu_s(session).items()}
         document["load_average"] = os.getloadavg()[0]
-        read = [one.evaluate("() => roseProbe.read()") for one in pages]
+        read = [tab.evaluate("() => roseProbe.read()") for tab in pages]
         document.update(probe.figures(read[0]), slow_motion=slow, tabs=self._args.tabs)
-        document["polls_per_s_by_tab"] = [one["polls"] / one["seconds"] for one in read]
+        document["polls_per_s_by_tab"] = [tab["polls"] / tab["seconds"] for tab in read]
         document["memory"] = self._soak(page) if self._args.soak_s else []
         return document
 
@@ -185,7 +185,7 @@ def _print(document: dict[str, Any]) -> None:
     way = document["to_screen_ms"]
     if way["p50"] is None:
         raise BenchmarkError("no token was seen on the screen: is the lanes' text hidden?")
-    cores = ", ".join(f"{of.replace('_', ' ')} {share:.2f}" for of, share in document["cores"].items())
+    cores = ", ".join(f"{part.replace('_', ' ')} {share:.2f}" for part, share in document["cores"].items())
     print(
         f"first visit      paint {first['first_paint_ms']:.0f} ms, all there {first['ready_ms']:.0f} ms, "
         f"{first['requests']} requests, {first['bytes'] / 1e6:.1f} MB\n"

@@ -46,13 +46,13 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run all contestants in turn; print and return the medians, ranges and ratios of their tokens/s."""
     contest, runs = contest_of(args), args.warmup_runs + args.repeat_runs
     rates = play_in_turn(contest, args.peers, dict(args.command), runs=runs, time_limit_s=args.time_limit_s)
-    counted = {name: found[args.warmup_runs :] for name, found in rates.items()}
-    medians = {name: statistics.median(found) for name, found in counted.items()}
+    counted = {name: speeds[args.warmup_runs :] for name, speeds in rates.items()}
+    medians = {name: statistics.median(speeds) for name, speeds in counted.items()}
     base = next(iter(medians))
     document = {
         "engines": {
-            name: {"output_tokens_per_s": medians[name], "runs": found, "ratio": medians[base] / medians[name]}
-            for name, found in counted.items()
+            name: {"output_tokens_per_s": medians[name], "runs": speeds, "ratio": medians[base] / medians[name]}
+            for name, speeds in counted.items()
         },
         "base": base,
         "requests": len(contest.prompts),
@@ -74,12 +74,12 @@ def play_in_turn(
         spec.write_text(json.dumps(asdict(contest)))
         opened = {name: peers.enter_context(closing(Peer(name, contest, time_limit_s))) for name in names}
         for _ in range(runs):
-            for name, found in rates.items():
+            for name, speeds in rates.items():
                 if name in opened:
                     reply = opened[name].run()
-                    found.append(reply["tokens"] / reply["wall_s"])
+                    speeds.append(reply["tokens"] / reply["wall_s"])
                 else:
-                    found.append(_run_command(commands[name], spec))
+                    speeds.append(_run_command(commands[name], spec))
     return rates
 
 
@@ -112,10 +112,10 @@ class Peer(Apart):
         """Returns the results of a run; raises ``BenchmarkError`` if it fails or has too few tokens."""
         with suppress(OSError):  # if it has ended, ``receive`` says why
             self.connection.send("run")
-        told: dict[str, Any] = self.receive()
-        if told["tokens"] != self._tokens:
-            raise BenchmarkError(f"{self.name} generated {told['tokens']} tokens instead of {self._tokens}")
-        return told
+        reply: dict[str, Any] = self.receive()
+        if reply["tokens"] != self._tokens:
+            raise BenchmarkError(f"{self.name} generated {reply['tokens']} tokens instead of {self._tokens}")
+        return reply
 
 
 def _run_command(command: str, spec: Path) -> float:
@@ -124,8 +124,8 @@ def _run_command(command: str, spec: Path) -> float:
     try:
         return float(json.loads(done.stdout.strip().splitlines()[-1])["output_tokens_per_s"])
     except (IndexError, KeyError, TypeError, ValueError):
-        said = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise BenchmarkError(f"{arguments[0]} did not print JSON with output_tokens_per_s: {said}") from None
+        output = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise BenchmarkError(f"{arguments[0]} did not print JSON with output_tokens_per_s: {output}") from None
 
 
 def _peers(text: str) -> list[str]:
@@ -148,7 +148,7 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
         f"=== {args.model}, {args.dtype}, {document['requests']} requests, {document['prompt_tokens']} prompt tokens, "
         f"{document['max_new_tokens']} new ones each, {args.repeat_runs} runs ==="
     )
-    for name, told in document["engines"].items():
-        low, high = min(told["runs"]), max(told["runs"])
-        ratio = "" if name == document["base"] else f"  {document['base']} is {told['ratio']:.2f}x"
-        print(f"{name:<16} {told['output_tokens_per_s']:8.1f} tokens/s ({low:.1f} to {high:.1f}){ratio}")
+    for name, engine in document["engines"].items():
+        low, high = min(engine["runs"]), max(engine["runs"])
+        ratio = "" if name == document["base"] else f"  {document['base']} is {engine['ratio']:.2f}x"
+        print(f"{name:<16} {engine['output_tokens_per_s']:8.1f} tokens/s ({low:.1f} to {high:.1f}){ratio}")

@@ -2,7 +2,8 @@
 
 A batch of requests with prompts of one length decodes together. Each step reads every weight and every cached key and
 value once, and reads and writes every recurrent state. The time that this takes at the bandwidth measured in the same
-run is the least that a step can cost.
+run is the least that a step can cost. With several batch sizes or contexts, one engine decodes all combinations in turn:
+the cost should rise with the bytes, without sudden jumps.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import itertools
 import random
 import statistics
 from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roseplay.arguments import within
+from roseplay.arguments import list_of_integers, within
 from roseplay.config import Knobs, SamplingParams
 from roseplay.extras.bench import flags
 from roseplay.extras.bench.runs import BenchmarkError, random_prompts
+from roseplay.formats.report_page import COLOURS, charts, figure, heading, report_page
 from roseplay.model.ceilings import read_bandwidth
 from roseplay.traffic.environment import environment
 from roseplay.traffic.metrics import Percentiles
@@ -54,8 +58,10 @@ class DecodeSteps:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("decode")
-    flags.add(group, "--batch-size", 8, "requests that decode together")
-    flags.add(group, "--context", 64, "tokens in each prompt")
+    sizes = {"type": list_of_integers, "metavar": "N,N,..."}
+    flags.add(group, "--batch-size", "8", "requests that decode together", **sizes)
+    flags.add(group, "--context", "64", "tokens in each prompt", **sizes)
+    flags.add(group, "--html", None, "draw the steps in this HTML file", type=flags.writable_file, metavar="FILE")
     flags.add(group, "--max-new-tokens", 64, "tokens each request decodes", type=within(8, flags.MOST))
     flags.add_worker_flag(group, "thread")
     flags.add_engine_flags(parser)
@@ -64,9 +70,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Decode, print the figures and return them; raises ``ValueError`` and ``BenchmarkError``."""
-    info, (found,) = measure(args, [(args.batch_size, args.context)], worker=args.worker)
-    _print(info, found)
-    return {**found, "environment": environment(threads=info.threads, device=info.device)}
+    info, cells = measure(args, list(itertools.product(args.batch_size, args.context)), worker=args.worker)
+    if len(cells) == 1:
+        _print(info, cells[0])
+    else:
+        _print_grid(info, cells, args.context)
+    if args.html:
+        draw(info, cells, args.html)
+    document = cells[0] if len(cells) == 1 else {"model": info.model, "dtype": info.dtype, "cells": cells}
+    return {**document, "environment": environment(threads=info.threads, device=info.device)}
 
 
 def measure(
@@ -190,3 +202,34 @@ def _print(info: Any, document: dict[str, Any]) -> None:
         f"bytes           {document['bytes_per_step'] / 1e6:.1f} MB a step, {document['weight_bytes'] / 1e6:.1f} MB of them weights\n"
         f"bandwidth       {document['bandwidth_fraction']:.0%} of the {document['read_bandwidth_gb_s']:.1f} GB/s that one pass of reading reaches"
     )
+
+
+def _print_grid(info: EngineInfo, cells: list[dict[str, Any]], contexts: list[int]) -> None:
+    print(f"=== decode steps: {info.model}, {info.dtype} ===")
+    print("ms a step (share of the read bandwidth)")
+    print("batch  " + "".join(f"{'context ' + str(context):>16}" for context in contexts))
+    for batch, row in itertools.groupby(cells, key=lambda cell: cell["batch"]):
+        words = (f"{cell['step_ms']['p50']:.1f} ({cell['bandwidth_fraction']:.0%})" for cell in row)
+        print(f"{batch:<7}" + "".join(f"{word:>16}" for word in words))
+
+
+def draw(info: EngineInfo, cells: list[dict[str, Any]], file: Path) -> None:
+    """Write a page with two charts, of ms a step and the share of the bandwidth, with a line for each context."""
+    title = f"{Path(info.model).name}, {info.dtype}: a decode step"
+    batches, contexts = (sorted({cell[of] for cell in cells}) for of in ("batch", "context"))
+    share = "bytes of weights and KV over time, as a share of the read bandwidth"
+    drawn = {"ms a step": lambda cell: cell["step_ms"]["p50"], share: lambda cell: cell["bandwidth_fraction"]}
+    figures = []
+    for of in drawn.values():
+        chart = figure("requests", "")
+        chart.update_xaxes(type="log", tickvals=batches, ticktext=[str(batch) for batch in batches])
+        for number, context in enumerate(contexts):
+            line = [cell for cell in cells if cell["context"] == context]
+            style = {"color": COLOURS[f"c{number % 8}"]}
+            x, y = [cell["batch"] for cell in line], [of(cell) for cell in line]
+            chart.add_scatter(x=x, y=y, name=f"context {context:,}", mode="lines+markers", line=style)
+        figures.append(chart)
+    figures[0].update_yaxes(type="log", rangemode=None)
+    figures[1].update_yaxes(tickformat=".0%")
+    parts = [part for name, chart in zip(drawn, charts(figures), strict=True) for part in (heading(name), chart)]
+    file.write_text(report_page(title, [f"<h1>{escape(title)}</h1>", *parts]), encoding="utf-8")

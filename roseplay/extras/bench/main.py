@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import httpx
 
 from roseplay.arguments import Parser, exit_code
-from roseplay.extras.bench import api, browser, compare, decode, grid, page, streaming
+from roseplay.extras.bench import api, browser, compare, decode, page, streaming
 from roseplay.extras.bench.runs import BenchmarkError
 from roseplay.traffic.environment import environment
 
-BENCHMARKS = (streaming, decode, grid, compare, page, browser, api)
+BENCHMARKS = (streaming, decode, compare, page, browser, api)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

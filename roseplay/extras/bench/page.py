@@ -45,18 +45,18 @@ def add_page_flags(group: Any, *, others: int, tabs: str) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run both arms in turn; print and return the medians of their ITL percentiles and the ratios run by run."""
-    found: dict[str, list[dict[str, float]]] = {"page": [], "headless": []}
+    arms: dict[str, list[dict[str, float]]] = {"page": [], "headless": []}
     _, lengths = _run_page(args)  # not counted: determines the lengths of the page's prompts
     for number in range(args.repeat_runs):
-        for arm in list(found) if number % 2 else list(found)[::-1]:
+        for arm in list(arms) if number % 2 else list(arms)[::-1]:
             gaps = _run_page(args)[0] if arm == "page" else _run_headless(args, lengths)
-            found[arm].append({f"p{p}": percentile(sorted(gaps), p) or 0.0 for p in _PERCENTS})
+            arms[arm].append({f"p{p}": percentile(sorted(gaps), p) or 0.0 for p in _PERCENTS})
     document: dict[str, Any] = {
         arm: {p: statistics.median(percentiles[p] for percentiles in runs) for p in runs[0]}
-        for arm, runs in found.items()
+        for arm, runs in arms.items()
     }
     for p in ("p50", "p99"):
-        ratios = [page[p] / alone[p] for page, alone in zip(found["page"], found["headless"], strict=True)]
+        ratios = [page[p] / alone[p] for page, alone in zip(arms["page"], arms["headless"], strict=True)]
         document[f"ratio_{p}"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
     _print(args, document)
     return {**document, "prompt_tokens": lengths}
@@ -66,8 +66,8 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
     streams = f"{args.lanes} lanes" + (f" and {args.others} others" if args.others else "")
     print(f"=== the page's cost: {streams}, {args.tabs} tabs, worker in a {args.worker}, {args.repeat_runs} pairs ===")
     for arm in ("headless", "page"):
-        told = "/".join(f"{document[arm][f'p{p}']:.2f}" for p in _PERCENTS)
-        print(f"ITL {arm:<10} p50/p95/p99 {told} ms")
+        figures = "/".join(f"{document[arm][f'p{p}']:.2f}" for p in _PERCENTS)
+        print(f"ITL {arm:<10} p50/p95/p99 {figures} ms")
     for p in ("p50", "p99"):
         ratio = document[f"ratio_{p}"]
         print(f"ITL {p}, page / headless: {ratio['median']:.3f} ({ratio['min']:.3f} to {ratio['max']:.3f})")
@@ -75,14 +75,14 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
 
 def page_flags(args: argparse.Namespace) -> list[str]:
     """Returns the engine's flags for ``roseplay play``."""
-    given: list[str] = []
+    arguments: list[str] = []
     for name, value in {**flags.engine_settings(args), "worker": args.worker}.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
-            given.append(f"--{flag}" if value else f"--no-{flag}")
+            arguments.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
-            given += [f"--{flag}", str(value)]
-    return ["--model", args.model, *given]
+            arguments += [f"--{flag}", str(value)]
+    return ["--model", args.model, *arguments]
 
 
 def _run_page(args: argparse.Namespace) -> tuple[list[float], list[int]]:

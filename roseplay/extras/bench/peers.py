@@ -154,5 +154,5 @@ def contestant(orders: Connection, name: str, contest: Contest) -> Iterator[dict
     yield {"ready": True}
     while orders.recv():
         began = time.perf_counter()
-        told = run()
-        yield {"wall_s": time.perf_counter() - began, **told}
+        result = run()
+        yield {"wall_s": time.perf_counter() - began, **result}

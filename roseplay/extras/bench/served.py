@@ -81,7 +81,7 @@ class PollingTab(threading.Thread):
     def run(self) -> None:
         since, boot, pause = 0, "", 0.0
         while not self._closed.wait(pause):
-            asked = time.monotonic()
+            start = time.monotonic()
             query = {"since": since, "boot": boot, "tab": self.tab, "have": ",".join(self._have.values())}
             self._connection.request("GET", f"/ui/delta?{urlencode(query)}")
             body = self._connection.getresponse().read()
@@ -89,14 +89,14 @@ class PollingTab(threading.Thread):
             since, boot = reply["next"], reply["boot_id"]
             self._have.update((lane["lane"], lane["have"]) for lane in reply["own"]["lanes"])
             self._replies.append(body)
-            pause = max(0.0, asked + POLL_S - time.monotonic())
+            pause = max(0.0, start + POLL_S - time.monotonic())
 
     def frames(self) -> list[dict[str, Any]]:
         """Returns all frames received so far, without duplicates."""
-        found: dict[int, dict[str, Any]] = {}
+        frames: dict[int, dict[str, Any]] = {}
         for body in list(self._replies):
-            found.update((frame["seq"], frame) for frame in json.loads(body)["frames"])
-        return [found[number] for number in sorted(found)]
+            frames.update((frame["seq"], frame) for frame in json.loads(body)["frames"])
+        return [frames[number] for number in sorted(frames)]
 
     def close(self) -> None:
         """Stop polling."""

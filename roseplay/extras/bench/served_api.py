@@ -52,8 +52,8 @@ class ServedApi(ServerProcess):
         """
 
         async def streams() -> list[Seen]:
-            asked = ({"prompt": prompt, "max_tokens": max_tokens} for prompt in prompts)
-            return await asyncio.gather(*map(self.stream, asked))
+            bodies = ({"prompt": prompt, "max_tokens": max_tokens} for prompt in prompts)
+            return await asyncio.gather(*map(self.stream, bodies))
 
         before, began = self._cpu_s(), time.perf_counter()
         seen = asyncio.run(asyncio.wait_for(streams(), time_limit_s))

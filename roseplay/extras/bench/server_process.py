@@ -85,10 +85,10 @@ class ServerProcess:
         for parent, child, size in (map(int, line.split()) for line in listed.splitlines()):
             children.setdefault(parent, []).append(child)
             resident[child] = size
-        found = [self.pid]
-        for pid in found:  # grows during the loop
-            found += children.get(pid, [])
-        return {pid: resident.get(pid, 0) for pid in found}
+        pids = [self.pid]
+        for pid in pids:  # grows during the loop
+            pids += children.get(pid, [])
+        return {pid: resident.get(pid, 0) for pid in pids}
 
     def cpu_s(self) -> dict[int, float]:
         """Returns the processor seconds so far of the server's process and all its descendants, by pid."""

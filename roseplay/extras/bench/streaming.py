@@ -77,8 +77,8 @@ def _print(args: argparse.Namespace, info: EngineInfo, runs: list[Metrics], medi
     print(f"submit wall     {median.submit_wall_s:.6f} s")
     for title, name, unit in _LATENCIES:
         values = asdict(getattr(median, name)).values()
-        told = "/".join("-" if value is None else f"{value:.2f}" for value in values)
-        print(f"{title:<15} p50/p95/p99 {told} {unit}")
+        figures = "/".join("-" if value is None else f"{value:.2f}" for value in values)
+        print(f"{title:<15} p50/p95/p99 {figures} {unit}")
     print(f"throughput      {median.output_tokens_per_s:.2f} tokens/s{spread}")
     if median.ended_early:
         print(

@@ -10,6 +10,7 @@ import transformers
 
 from roseplay.extras.bench.decode import STAGES
 from roseplay.extras.bench.main import main
+from tests.model.families import FAMILIES
 
 
 @pytest.fixture
@@ -78,3 +79,26 @@ def test_too_few_tokens_are_refused_by_the_parser(capsys: pytest.CaptureFixture[
         main(["decode", "--max-new-tokens", "4"])
     assert exit.value.code == 2
     assert "it is 4: use 8 to" in capsys.readouterr().err
+
+
+def test_every_cell_is_decoded_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FAMILIES["llama"]().save_pretrained(tmp_path)
+    file, page = tmp_path / "grid.json", tmp_path / "grid.html"
+    given = ["--batch-size", "1,3", "--context", "4,20", "--max-new-tokens", "10", "--repeat-runs", "2"]
+    given += ["--model", str(tmp_path), "--random-weights", "--threads", "1", "--json", str(file), "--html", str(page)]
+    assert main(["decode", *given]) == 0
+    cells = json.loads(file.read_text())["cells"]
+    assert [(cell["batch"], cell["context"]) for cell in cells] == [(1, 4), (1, 20), (3, 4), (3, 20)]
+    for cell in cells:
+        assert cell["steps"] > 0 and cell["step_ms"]["p50"] > 0 and cell["prefill_tokens_per_s"] > 0
+    assert cells[3]["bytes_per_step"] > cells[2]["bytes_per_step"] > cells[0]["bytes_per_step"]
+    told = capsys.readouterr().out
+    assert "context 20" in told and told.count("%)") == 4
+    drawn = page.read_text()
+    assert "context 20" in drawn and 'src="http' not in drawn
+
+
+def test_a_list_that_is_not_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["decode", "--batch-size", "1,two"])
+    assert stopped.value.code == 2 and "not a list of integers" in capsys.readouterr().err

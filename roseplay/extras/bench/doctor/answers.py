@@ -51,14 +51,14 @@ def check(device: str, dtype: str) -> Check:
 def compare(device: str, dtype: str, plain: Sequence[Stream], fast: Sequence[Stream]) -> Check:
     """Compares answers and log-probabilities up to rounding; an answer only up to a tie between likeliest tokens."""
     tolerance, difference, compared, ok = TOLERANCES[dtype], 0.0, 0, True
-    for expected, found in zip(plain, fast, strict=True):
-        for ours, theirs, at in zip(found.token_ids, expected.token_ids, range(_NEW_TOKENS), strict=False):
+    for expected, actual in zip(plain, fast, strict=True):
+        for ours, theirs, at in zip(actual.token_ids, expected.token_ids, range(_NEW_TOKENS), strict=False):
             likeliest = dict(expected.logprobs[at].top)
             if ours not in likeliest:
                 ok = False
                 break
             compared += 1
-            difference = max(difference, abs(found.logprobs[at].logprob - likeliest[ours]))
+            difference = max(difference, abs(actual.logprobs[at].logprob - likeliest[ours]))
             if ours != theirs:  # allowed if both are equally likely up to rounding; later tokens differ
                 ok = ok and likeliest[theirs] - likeliest[ours] <= tolerance
                 break

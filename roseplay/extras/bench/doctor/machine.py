@@ -42,8 +42,8 @@ def features() -> list[str]:
         import torch
 
         return [torch.backends.cpu.get_cpu_capability()]
-    found = [name for name in FEATURES if has(name)]
-    return found if has_amx() else [name for name in found if not name.startswith("amx")]
+    names = [name for name in FEATURES if has(name)]
+    return names if has_amx() else [name for name in names if not name.startswith("amx")]
 
 
 def devices() -> list[Device]:
@@ -51,10 +51,10 @@ def devices() -> list[Device]:
     import torch
 
     about = environment(threads=torch.get_num_threads(), device="cpu")
-    found = [_measure(f"{about['cpu']}, {about['cores']} cores", "cpu", ("float32", "bfloat16"), _CPU_MATRIX)]
+    results = [_measure(f"{about['cpu']}, {about['cores']} cores", "cpu", ("float32", "bfloat16"), _CPU_MATRIX)]
     if torch.cuda.is_available():
-        found.append(_measure(torch.cuda.get_device_name(), "cuda", ("bfloat16",), _GPU_MATRIX))
-    return found
+        results.append(_measure(torch.cuda.get_device_name(), "cuda", ("bfloat16",), _GPU_MATRIX))
+    return results
 
 
 def missing_gpu() -> str | None:

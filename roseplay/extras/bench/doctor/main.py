@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the doctor; returns 1 if answers on this machine are wrong, 2 if the flags or the model are, otherwise 0."""
     args = _parser().parse_args(argv)
-    args.model, said = choose_model(args.model)
-    if said:
-        print(f"roseplay doctor: {said}", file=sys.stderr)
+    args.model, note = choose_model(args.model)
+    if note:
+        print(f"roseplay doctor: {note}", file=sys.stderr)
     return exit_code("roseplay doctor", lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> int:
     from roseplay.extras.bench.doctor.answers import BLOCKS
 
-    given = given_fields(EngineConfig, vars(args))
-    pool = {} if "kv_cache_memory" in given else {"num_blocks": BLOCKS}
-    findings = _examine(args.model, EngineConfig(**{**pool, **given, "worker": "thread"}))
+    settings = given_fields(EngineConfig, vars(args))
+    pool = {} if "kv_cache_memory" in settings else {"num_blocks": BLOCKS}
+    findings = _examine(args.model, EngineConfig(**{**pool, **settings, "worker": "thread"}))
     print(json.dumps(findings.document(), indent=2) if args.json else findings.text())
     return 0 if findings.ok else 1
 
