@@ -30,14 +30,14 @@ def exit_code(name: str, work: Callable[[], int], *failures: type[Exception]) ->
     try:
         return work()
     except failures as error:
-        said, code = str(error) or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__), 1
+        text, code = str(error) or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__), 1
     except OSError as error:
-        said, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 2
+        text, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 2
     except (ValueError, ImportError) as error:
-        said, code = str(error), 2
+        text, code = str(error), 2
     except KeyboardInterrupt:
-        said, code = "interrupted", 130
-    print(f"{name}: {said}", file=sys.stderr)
+        text, code = "interrupted", 130
+    print(f"{name}: {text}", file=sys.stderr)
     return code
 
 
@@ -127,5 +127,5 @@ def _reader(setting: Setting) -> Callable[[str], Any]:
 
 def given_fields(kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a settings class whose flags were given."""
-    found = {name: arguments.get(name, ...) for name in settings_of(kind)}
-    return {name: value for name, value in found.items() if value is not ...}
+    values = {name: arguments.get(name, ...) for name in settings_of(kind)}
+    return {name: value for name, value in values.items() if value is not ...}

@@ -29,10 +29,10 @@ def gguf_packages_missing() -> list[str]:
 
 def smollm2_file() -> Path | None:
     """Returns the GGUF file in the package that contains SmolLM2; None if the package is not installed."""
-    found = importlib.util.find_spec(_PACKAGE)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
         return None
-    return min(Path(found.origin).parent.glob("*.gguf"), default=None)
+    return min(Path(spec.origin).parent.glob("*.gguf"), default=None)
 
 
 def smollm2_is_cached() -> bool:
@@ -116,9 +116,9 @@ def defaults_for(model: str, given: Collection[str] = (), *, watched: bool = Fal
         given: the fields that the user has set.
         watched: whether the page shows the model's blocks.
     """
-    found: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     if model in _THREADS:
-        found["threads"] = _THREADS[model]
+        defaults["threads"] = _THREADS[model]
     if watched and model in (EMBEDDED, SMOLLM2) and not {"kv_cache_memory", "run_as"} & {*given}:
-        found["num_blocks"] = _WATCHABLE_BLOCKS
-    return {name: value for name, value in found.items() if name not in given}
+        defaults["num_blocks"] = _WATCHABLE_BLOCKS
+    return {name: value for name, value in defaults.items() if name not in given}

@@ -226,14 +226,14 @@ class Structure(Text):
 
     def allows(self, value: object) -> bool:
         try:
-            given: Any = json.loads(value) if isinstance(value, str) and len(value) <= self.most else None
+            structure: Any = json.loads(value) if isinstance(value, str) and len(value) <= self.most else None
         except ValueError:
             return False
-        match given:
+        match structure:
             case {"json": dict() | str() | bool()} | {"regex": str()}:
-                return len(given) == 1
+                return len(structure) == 1
             case {"choice": [_, *_] as texts}:
-                return len(given) == 1 and all(isinstance(text, str) and text for text in texts)
+                return len(structure) == 1 and all(isinstance(text, str) and text for text in texts)
         return False
 
     def __str__(self) -> str:

@@ -91,8 +91,8 @@ def computing(steps: Iterable[Step]) -> tuple[list[Request], list[StepEntry]]:
     it would fail again each time it is retried.
     """
     live = [entry for step in steps for entry in step.entries if entry.request.status is not RequestStatus.FINISHED]
-    found = {
+    requests = {
         entry.request.request_id: entry.request for entry in live if entry.num_tokens or entry.logits_key is not None
     }
-    leaning = {entry.request.request_id: entry for entry in live if entry.request.request_id not in found}
-    return list(found.values()), list(leaning.values())
+    leaning = {entry.request.request_id: entry for entry in live if entry.request.request_id not in requests}
+    return list(requests.values()), list(leaning.values())

@@ -83,19 +83,19 @@ class BlockTables:
             node = self.cache.find_block(parent, chunk, lookup) if len(chunk) == size else None
             if (index + 1) * size >= end:
                 match.tail = self.cache.find_tail(parent, chunk, lookup)
-            found = node or match.tail
-            if found is None:
+            entry = node or match.tail
+            if entry is None:
                 break
             if (
                 index * size + len(chunk) == end
-                and found.pending_step != COMMITTED
+                and entry.pending_step != COMMITTED
                 and not has_logits(match.tail, lookup)
             ):
                 break  # its last token would be recomputed in a copy of a block that this step has not computed yet
             if node is not None:
                 match.nodes.append(node)
-            match.blocks.append(found.block)
-            match.num_shared += len(chunk) if found.pending_step != COMMITTED else 0
+            match.blocks.append(entry.block)
+            match.num_shared += len(chunk) if entry.pending_step != COMMITTED else 0
             match.end = index * size + len(chunk)
             parent = node
             index += 1
@@ -111,8 +111,8 @@ class BlockTables:
             self.pool.acquire(block)
             self._holders[block].append(request)
         if match.first == 0:
-            found = (*match.nodes, match.tail)
-            own = (i for i, entry in enumerate(found) if entry is not None and entry.request_id == request.request_id)
+            entries = (*match.nodes, match.tail)
+            own = (i for i, entry in enumerate(entries) if entry is not None and entry.request_id == request.request_id)
             self.pool.pin_first(match.blocks[: next(own, None)])  # not what it computed itself before it was preempted
         self._release_from(request, match.first)
         request.block_table.extend(match.blocks)

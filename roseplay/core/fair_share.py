@@ -73,8 +73,8 @@ class FairShare(Policy):
 
     def counter(self, tenant: str | None) -> int:
         """Returns a tenant's counter; 0 for one that is not known."""
-        found = self._tenants.get(tenant)
-        return 0 if found is None else found.counter
+        entry = self._tenants.get(tenant)
+        return 0 if entry is None else entry.counter
 
     # -- what happens
 

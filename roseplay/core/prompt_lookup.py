@@ -73,8 +73,8 @@ class PromptLookup:
             return ()
         if least_likely > 0:
             most = min(most, int(math.log(least_likely) / math.log(self.hit_rate)))
-        found = token_ids[self._guess : self._guess + most]
-        return (list(found) * (-(-most // len(found))))[:most]
+        guess = token_ids[self._guess : self._guess + most]
+        return (list(guess) * (-(-most // len(guess))))[:most]
 
 
 def least_likely(token_cost: float, num_decodes: int) -> float:

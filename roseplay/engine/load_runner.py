@@ -28,9 +28,9 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter, cloc
         from roseplay.model.kv_cache import KVCacheSizeError
         from roseplay.model.states import StateSlotsError
 
-        found = too_small_for_kernel(error) or error
-        if isinstance(found, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
-            raise EngineStartError(str(found), reason=getattr(found, "reason", None)) from error
+        cause = too_small_for_kernel(error) or error
+        if isinstance(cause, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
+            raise EngineStartError(str(cause), reason=getattr(cause, "reason", None)) from error
         raise
 
 

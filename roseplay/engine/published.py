@@ -46,7 +46,7 @@ def tokens_of(step: Step, result: StepResult, new_tokens: list[tuple[StepEntry, 
 
 def prompt_logprobs_of(step: Step, result: StepResult) -> list[PromptLogprobs]:
     """Returns the log-probabilities of prompt tokens that the step has computed."""
-    return [PromptLogprobs(step.entries[i].request.request_id, found) for i, found in result.prompt_logprobs.items()]
+    return [PromptLogprobs(step.entries[i].request.request_id, values) for i, values in result.prompt_logprobs.items()]
 
 
 def step_record(
@@ -104,9 +104,9 @@ def _findable(pool: BlockPool, block: int) -> int:
 def _state_changes(scheduler: Scheduler) -> list[StateChange]:
     if not scheduler.slots.used:
         return []
-    slots, kept = scheduler.slots.take_changed(), scheduler.cache.states.take_changed()
+    slots, states = scheduler.slots.take_changed(), scheduler.cache.states.take_changed()
     running = [StateChange(slot, request_id, 0) for slot, request_id in sorted(slots.items())]
-    return running + [StateChange(slot, *about) for slot, about in sorted(kept.items())]
+    return running + [StateChange(slot, *about) for slot, about in sorted(states.items())]
 
 
 def block_info(scheduler: Scheduler, block: int) -> BlockInfo:

@@ -50,9 +50,9 @@ class Receiver(LiveStreams[Stream]):
     def take(self, output: StepOutput) -> None:
         """Apply the result of a step, to streams first, so that readers of the telemetry find the text there."""
         time_ns = output.published_ns
-        for found in output.prompt_logprobs:
-            if (stream := self._streams.get(found.request_id)) is not None:
-                stream.prompt_logprobs += found.logprobs
+        for prompt in output.prompt_logprobs:
+            if (stream := self._streams.get(prompt.request_id)) is not None:
+                stream.prompt_logprobs += prompt.logprobs
         self._note_progress(output.record)
         tokens = [event for token in output.tokens if (event := self._take_token(token, time_ns)) is not None]
         self._telemetry.add(StepEvent(output.record, tokens))

@@ -72,13 +72,13 @@ class QueueInbox:
         self._read = read
 
     def take(self, timeout: float | None) -> list[Command]:
-        taken: list[Command] = []
+        commands: list[Command] = []
         if timeout is None or timeout > 0:
             with contextlib.suppress(queue.Empty):
-                taken.append(self._read(self._commands.get(True, timeout)))
+                commands.append(self._read(self._commands.get(True, timeout)))
         while not self._commands.empty():
-            taken.append(self._read(self._commands.get(False)))
-        return taken
+            commands.append(self._read(self._commands.get(False)))
+        return commands
 
 
 class ThreadTransport:

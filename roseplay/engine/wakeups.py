@@ -40,7 +40,7 @@ _of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = weakr
 def wakeups() -> Wakeups:
     """Returns the ``Wakeups`` of the running event loop."""
     loop = asyncio.get_running_loop()
-    found = _of_loops.get(loop)
-    if found is None:
-        found = _of_loops[loop] = Wakeups(loop)
-    return found
+    instance = _of_loops.get(loop)
+    if instance is None:
+        instance = _of_loops[loop] = Wakeups(loop)
+    return instance

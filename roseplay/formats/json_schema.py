@@ -103,8 +103,8 @@ def checker(schema: Schema) -> Callable[[Any], None]:
 
 def _core_schema(schema: Schema) -> CoreSchema:
     """Returns the schema as one of pydantic's."""
-    made = _CORE_SCHEMAS[schema["type"]](schema)
-    return core.nullable_schema(made) if schema.get("null") else made
+    core_schema = _CORE_SCHEMAS[schema["type"]](schema)
+    return core.nullable_schema(core_schema) if schema.get("null") else core_schema
 
 
 def _row(schema: Schema) -> CoreSchema:
@@ -120,8 +120,8 @@ def _object(schema: Schema) -> CoreSchema:
         for name, field in schema["fields"].items()
     }
     rest = schema.get("rest")
-    made = core.typed_dict_schema(fields, extra_behavior="allow", extras_schema=_core_schema(rest or ANY))
-    return core.chain_schema([made, core.dict_schema(_text({"most": 200}))]) if rest else made
+    core_schema = core.typed_dict_schema(fields, extra_behavior="allow", extras_schema=_core_schema(rest or ANY))
+    return core.chain_schema([core_schema, core.dict_schema(_text({"most": 200}))]) if rest else core_schema
 
 
 def _scalar(schema: Schema) -> CoreSchema:

@@ -55,8 +55,8 @@ def in_order(wanted: Iterable[str], modules: Mapping[str, str]) -> list[str]:
         begun.add(name)
         if name not in modules:
             raise ValueError(f"there is no module {name}")
-        for found in _IMPORT.finditer(modules[name]):
-            visit(_imported(name, found["path"]))
+        for match in _IMPORT.finditer(modules[name]):
+            visit(_imported(name, match["path"]))
         order.append(name)
 
     for name in wanted:
@@ -82,7 +82,7 @@ def as_statement(name: str, text: str) -> str:
 
 def _as_function_body(name: str, text: str) -> str:
     """Returns a module with its imports as constants and its exports returned; line numbers do not change."""
-    exports = [found["name"] for found in _EXPORT.finditer(text)]
+    exports = [match["name"] for match in _EXPORT.finditer(text)]
 
     def constants(found: re.Match[str]) -> str:
         if not found["names"]:

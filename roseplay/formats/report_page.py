@@ -154,6 +154,6 @@ def charts(figures: Iterable[go.Figure]) -> list[str]:
 
     config = {"displaylogo": False, "responsive": True}
     return [
-        to_html(one, config=config, include_plotlyjs=number == 0, full_html=False, div_id=f"chart-{number}")
-        for number, one in enumerate(figures)
+        to_html(chart, config=config, include_plotlyjs=number == 0, full_html=False, div_id=f"chart-{number}")
+        for number, chart in enumerate(figures)
     ]

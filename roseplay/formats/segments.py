@@ -12,8 +12,8 @@ BOLD, VALUE = "bold", "value"  # the fact that matters, and a setting's value
 
 def sentence(*parts: str | list[str]) -> Segments:
     """Returns a sentence of parts; those that are plain text have no emphasis, and empty ones are left out."""
-    made = [[part, ""] if isinstance(part, str) else part for part in parts]
-    return [part for part in made if part[0]]
+    segments = [[part, ""] if isinstance(part, str) else part for part in parts]
+    return [part for part in segments if part[0]]
 
 
 def plain(sentence: Iterable[Sequence[str]]) -> str:

@@ -71,9 +71,9 @@ def agrees(
     plain: Callable[..., Any], new: Callable[..., Any], dim: int, like: torch.Tensor, *, inputs: int = 1
 ) -> bool:
     """Returns whether both compute the same for ``inputs`` random ``[1, tokens, dim]``; False if either raises."""
-    given = [random_like((1, _TOKENS + number, dim), like)[:, :_TOKENS] for number in range(inputs)]
+    arguments = [random_like((1, _TOKENS + number, dim), like)[:, :_TOKENS] for number in range(inputs)]
     try:
-        return same(plain(*given), new(*given))
+        return same(plain(*arguments), new(*arguments))
     except (AttributeError, RuntimeError, TypeError, ValueError):  # not what its name suggests
         return False
 
@@ -103,16 +103,16 @@ def replace_rotary(model: PreTrainedModel, rotate: Callable[..., Any], fits: Cal
             trials[plain, dim] = _rotations_agree(plain, rotate, fits, dim, next(model.parameters()))
         if not trials[plain, dim]:
             continue
-        own = with_globals(forward, {ROTARY: _choose(plain, rotate, fits)})
-        module.forward = MethodType(own, module)  # type: ignore[method-assign]
+        function = with_globals(forward, {ROTARY: _choose(plain, rotate, fits)})
+        module.forward = MethodType(function, module)  # type: ignore[method-assign]
         replaced += 1
     return replaced
 
 
 def with_globals(function: FunctionType, names: dict[str, Any]) -> FunctionType:
     """Returns a copy of a function whose globals include these names."""
-    found = {**function.__globals__, **names}
-    copied = FunctionType(function.__code__, found, function.__name__, function.__defaults__, function.__closure__)
+    scope = {**function.__globals__, **names}
+    copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
     copied.__kwdefaults__ = function.__kwdefaults__
     return copied
 

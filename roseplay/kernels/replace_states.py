@@ -74,9 +74,9 @@ def _why_not(
     try:
         return None if trial.agrees(expected, trial.run()) else "the kernels compute something else"
     except Exception as error:
-        found = judge(error, trial.device)
-        if isinstance(found, DeviceLostError | StepTooLargeError):
-            raise found from error
+        failure = judge(error, trial.device)
+        if isinstance(failure, DeviceLostError | StepTooLargeError):
+            raise failure from error
         message = getattr(error, "error_message", None) or error  # Triton's compiler quotes the source first
         why = Choice.brief(f"{type(error).__name__}: {message}")
         level = logging.INFO if isinstance(error, ValueError) else logging.WARNING  # arguments that have no kernel
@@ -112,7 +112,7 @@ class _Trial:
         pool = StatePool({stateful.layer: stateful.shapes}, len(self._slots) + 1, device)
         every = torch.arange(len(self._slots) + 1, device=device)
         shapes = [((len(every), *shape.shape), torch.empty(0, dtype=shape.dtype)) for shape in stateful.shapes]
-        pool.write(stateful.layer, every, [random_like(size, of.to(device)) / 3 for size, of in shapes])
+        pool.write(stateful.layer, every, [random_like(size, like.to(device)) / 3 for size, like in shapes])
         return [stateful.compute(self._x, self._host.upload(device), pool), *pool.read(stateful.layer, every[1:])]
 
     def agrees(self, expected: list[torch.Tensor], found: list[torch.Tensor]) -> bool:

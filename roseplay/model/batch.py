@@ -238,9 +238,9 @@ def _check_entries(entries: list[StepEntry], block_size: int) -> None:
     """Raises ``ValueError`` for the first entry whose tokens or blocks do not exist."""
     for entry in entries:
         request, start, end = entry.request, entry.start, entry.start + entry.num_tokens
-        known, blocks = len(request.token_ids) + len(entry.draft), len(request.block_table)
-        if not 0 <= start <= end <= known:
-            raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {known}")
+        tokens, blocks = len(request.token_ids) + len(entry.draft), len(request.block_table)
+        if not 0 <= start <= end <= tokens:
+            raise ValueError(f"{request}: tokens {start} to {end} are to be computed, it has {tokens}")
         if end > blocks * block_size:
             raise ValueError(f"{request}: {end} tokens do not fit its {blocks} blocks of {block_size}")
 

@@ -39,9 +39,9 @@ class BlockTensor(torch.Tensor):
     def __new__(cls, stored: Any, kind: str, order: Any, dtype: torch.dtype) -> BlockTensor:
         numbers, size = _sizes(kind)
         shape = len(stored), stored.shape[1] // size * numbers
-        made: BlockTensor = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
-        made.stored, made.kind, made.order = stored, kind, order
-        return made
+        tensor: BlockTensor = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
+        tensor.stored, tensor.kind, tensor.order = stored, kind, order
+        return tensor
 
     def blocks(self, first: int, last: int) -> Any:
         """Returns the stored blocks of some of the matrix' rows, uint8 ``[rows, blocks, bytes]``."""
@@ -115,5 +115,5 @@ def _sizes(kind: str) -> tuple[int, int]:
     """Returns the numbers of a block and its bytes."""
     import gguf
 
-    found: tuple[int, int] = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
-    return found
+    sizes: tuple[int, int] = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    return sizes

@@ -89,12 +89,12 @@ def read_object(file: Path, *, header: bool = False) -> dict[str, Any]:
             data = opened.read(min(length, MAX_JSON + 1))
         if len(data) > MAX_JSON:
             raise ValueError(f"it has more than {MAX_JSON:,} bytes of JSON")
-        found = from_json(data)
+        value = from_json(data)
     except (OSError, ValueError) as error:
         raise UnsupportedModelError(f"{file.name} cannot be read: {' '.join(reason_of(error).split())}") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise UnsupportedModelError(f"{file.name} is no JSON object")
-    return found
+    return value
 
 
 def decoder_config(config: Mapping[str, Any], *, text: bool = False) -> dict[str, Any]:

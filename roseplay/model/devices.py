@@ -29,10 +29,10 @@ def rank_device(config: EngineConfig, rank: int) -> torch.device:
         )
     if choose_device(config.device).type == "cpu":
         return torch.device("cpu")
-    found = torch.cuda.device_count()
-    if found < size:
+    count = torch.cuda.device_count()
+    if count < size:
         raise UnsupportedModelError(
-            f"tensor_parallel_size is {size}, but this torch sees {found} GPU{'s' * (found != 1)}: set it to {found} at"
+            f"tensor_parallel_size is {size}, but this torch sees {count} GPU{'s' * (count != 1)}: set it to {count} at"
             " most, or device to cpu"
         )
     return torch.device("cuda", rank)

@@ -135,13 +135,13 @@ def _type(kind: int) -> Any:
 def _is_converted(kind: int) -> bool:
     import gguf
 
-    found = _type(kind)
-    if found not in gguf.GGML_QUANT_SIZES:
+    quant = _type(kind)
+    if quant not in gguf.GGML_QUANT_SIZES:
         return False
-    if found.name in ("F32", "F16"):
+    if quant.name in ("F32", "F16"):
         return True
     try:
-        gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[found][1]), np.uint8), found)
+        gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[quant][1]), np.uint8), quant)
     except NotImplementedError:
         return False
     return True

@@ -52,7 +52,7 @@ class _Rule(NamedTuple):
         # Lists for layers may be infinite: Gemma 3n has such thresholds.
         unbounded = self.type == "value" and found.type in (6, 12)
         fits = self.least <= size <= self.most
-        fits = fits and (unbounded or all(isinstance(one, str) or abs(one) <= _FAR for one in values))
+        fits = fits and (unbounded or all(isinstance(item, str) or abs(item) <= _FAR for item in values))
         if not fits or found.type not in _TYPES[self.type] or self.is_list not in (None, found.is_array):
             what = f"{'list of ' if self.is_list else ''}{self.type}"
             limits = f"{'length ' if self.is_list or self.type == 'text' else ''}{self.least:,} to {self.most:,}"
@@ -142,8 +142,8 @@ class GgufHeader:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Returns a value of the metadata."""
-        found = self.metadata.get(key)
-        return default if found is None else found.value
+        value = self.metadata.get(key)
+        return default if value is None else value.value
 
     @property
     def architecture(self) -> str:
@@ -210,13 +210,13 @@ class _Cursor:
             values[key] = self._value(key in lists)
         named = values.get("general.architecture")
         metadata = {}
-        for key, found in values.items():
+        for key, value in values.items():
             space, _, rest = key.partition(".")
             of_model = named is not None and space == named.value
             rule = _RULES.get(key) or (_RULES.get(f"*.{rest}", _RULES["*"]) if of_model else None)
-            if rule is not None and not (key in _OPTIONAL and found.value in _NO_TOKEN):
-                rule.check(key, found)
-                metadata[key] = found
+            if rule is not None and not (key in _OPTIONAL and value.value in _NO_TOKEN):
+                rule.check(key, value)
+                metadata[key] = value
         return metadata
 
     def _take(self, size: int) -> int:
@@ -251,7 +251,7 @@ class _Cursor:
         (kind,) = self._numbers("I")
         is_array = kind == _ARRAY
         kind, length = self._numbers("IQ") if is_array else (kind, 1)
-        found: Sequence[Any]
+        items: Sequence[Any]
         if kind == _STRING and is_array and not wanted:
             self._count(length)
             for _ in range(length):
@@ -262,16 +262,16 @@ class _Cursor:
             if size > _MOST["bytes in a text"]:
                 return Value(size, kind)
             self._at = begin
-            found = [self._text() for _ in range(length)]
+            items = [self._text() for _ in range(length)]
         elif kind in _FORMATS:
             begin = self._take(length * struct.calcsize("<" + _FORMATS[kind]))
             if length > _SHORT and not wanted:
                 return Value(length, kind, True)
             self._count(length)
-            found = struct.unpack_from(f"<{length}{_FORMATS[kind]}", self._data, begin)
+            items = struct.unpack_from(f"<{length}{_FORMATS[kind]}", self._data, begin)
         else:
             raise GgufError(f"its header has a value of the unknown type {kind}")
-        return Value(list(found) if is_array else found[0], kind, is_array)
+        return Value(list(items) if is_array else items[0], kind, is_array)
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._text("bytes in a name")

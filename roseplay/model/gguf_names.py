@@ -54,16 +54,16 @@ def one_gguf(files: Iterable[str], asked: str, model: str, spelled: Callable[[st
     models = sorted(file for file in firsts if not PurePath(file).name.lower().startswith("mmproj"))  # vision parts
     if asked in models:
         return asked
-    found = models
+    matches = models
     if asked:
         ending = re.compile(rf"(?:^|[-._/]){re.escape(asked)}$", re.IGNORECASE)
-        found = [file for file in models if ending.search(model_name(file))]
-    if len(found) == 1:
-        return found[0]
-    shown = ", ".join(map(spelled, (found or models)[:_SHOWN]))
+        matches = [file for file in models if ending.search(model_name(file))]
+    if len(matches) == 1:
+        return matches[0]
+    shown = ", ".join(map(spelled, (matches or models)[:_SHOWN]))
     if not models:
         raise UnsupportedModelError(f"{model} has no GGUF file", reason="it has no GGUF file")
-    if not found:
+    if not matches:
         raise UnsupportedModelError(f"{model} not found: there are {shown}")
-    why = f"has {len(found)} models in GGUF: name one"
+    why = f"has {len(matches)} models in GGUF: name one"
     raise UnsupportedModelError(f"{model} {why}, such as {shown}", reason=f"it {why}")

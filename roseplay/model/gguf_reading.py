@@ -86,13 +86,13 @@ def how_converted(model: GgufModel, dtype: torch.dtype, kept: Collection[str | N
 
 def adopt_generation_values(transformer: Any, model: GgufModel) -> None:
     """Copy the file's sampling values, and the ids of tokens that end an answer, to a model's generation config."""
-    first, given = model.first, transformer.generation_config
+    first, config = model.first, transformer.generation_config
     for key, name in _SAMPLING.items():
         value = first.get(f"general.sampling.{key}")
         if value is not None:
-            setattr(given, name, value)
+            setattr(config, name, value)
     ids = {first.get(f"tokenizer.ggml.{key}") for key in _END_IDS} - {None}
-    given.eos_token_id = sorted(ids | _named_ends(first)) or None
+    config.eos_token_id = sorted(ids | _named_ends(first)) or None
 
 
 def _named_ends(header: GgufHeader) -> set[int]:
@@ -130,11 +130,11 @@ def read_by_us(
     def load_checkpoint(
         path: Any, return_tensors: bool = False, model_to_load: Any = None, torch_dtype: Any = None
     ) -> Any:
-        found = load(path, return_tensors, model_to_load)
+        checkpoint = load(path, return_tensors, model_to_load)
         dtype = torch_dtype or torch.float32
-        for name, tensor in found.get("tensors", {}).items():
-            found["tensors"][name] = _unmarked(tensor, marked, dtype, model_to_load, name)
-        return found
+        for name, tensor in checkpoint.get("tensors", {}).items():
+            checkpoint["tensors"][name] = _unmarked(tensor, marked, dtype, model_to_load, name)
+        return checkpoint
 
     replacements = (
         (gguf, "GGUFReader", lambda path, *args, **options: _Reader(model)),
@@ -222,10 +222,10 @@ def _field(key: str, value: Value) -> SimpleNamespace:
     if value.is_array and key.startswith("tokenizer."):
         length = value.value if isinstance(value.value, int) else len(value.value)
         return SimpleNamespace(name=key, parts=[(0,)], data=[0] * length, types=[9, 0])
-    found = value.value if value.is_array else [value.value]
-    if isinstance(found, int):  # the length of a list that was not read
-        found = []
-    parts = [text.encode() if isinstance(text, str) else np.array([text]) for text in found]
+    items = value.value if value.is_array else [value.value]
+    if isinstance(items, int):  # the length of a list that was not read
+        items = []
+    parts = [text.encode() if isinstance(text, str) else np.array([text]) for text in items]
     types = [9, value.type] if value.is_array else [value.type]
     return SimpleNamespace(name=key, parts=parts, data=list(range(len(parts))), types=types)
 

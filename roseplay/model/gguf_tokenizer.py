@@ -57,9 +57,9 @@ def _special_tokens(header: GgufHeader) -> dict[str, Any]:
     """Returns the special tokens, and whether a prompt begins with one, as transformers decides it."""
     kind, tokens = header.get("tokenizer.ggml.model"), header.get(_LISTS[0])
     ids = {name: header.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
-    found: dict[str, Any] = {name: None if number is None else tokens[number] for name, number in ids.items()}
+    fields: dict[str, Any] = {name: None if number is None else tokens[number] for name, number in ids.items()}
     if kind == "gemma4":
-        found["add_bos_token"] = False  # its chat template writes it
+        fields["add_bos_token"] = False  # its chat template writes it
     elif kind == "llama" and "tokenizer.ggml.add_bos_token" not in header.metadata:
-        found["add_bos_token"] = True
-    return found
+        fields["add_bos_token"] = True
+    return fields

@@ -96,14 +96,14 @@ class Matcher:
             self._fail()
             masks[0] = 0
             return
-        taken = 0
+        count = 0
         for row, token in zip(masks[1:], draft, strict=True):
             if token in self._eos_token_ids or not self._ll.try_consume_tokens([token]):
                 break
-            taken += 1
+            count += 1
             self._ll.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-        if taken:
-            self._ll.rollback(taken)
+        if count:
+            self._ll.rollback(count)
 
     def _fail(self) -> None:
         self.error, self._compiled.failed = brief(self._ll.get_error()), True
@@ -161,7 +161,7 @@ class Grammars:
         self._ll = self._ll or open_backend(self._backend())
         compiled = _Compiled(compile_grammar(self._ll, structure), self._ll, size)
         with self._lock:
-            while self._compiled and size + sum(kept.size for kept in self._compiled.values()) > self._kept_bytes:
+            while self._compiled and size + sum(item.size for item in self._compiled.values()) > self._kept_bytes:
                 del self._compiled[next(iter(self._compiled))]
             self._compiled[structure] = compiled
         return Matcher(compiled)

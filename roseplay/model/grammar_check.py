@@ -98,9 +98,9 @@ def walk(ll: LLTokenizer, compiled: LLMatcher, structure: str, marks: list[int])
             if matcher.is_error() or not mask:
                 raise refused(f"after {ll.decode_str(answer).rstrip()[-40:]!r}, {brief(matcher.get_error())}")
             text = ll.tokenize_str(draw.choice(texts)) if texts and draw.random() < 0.25 else []
-            taken = matcher.try_consume_tokens(text[: draw.randint(0, len(text))])
-            answer += text[:taken]
-            if not taken:
+            count = matcher.try_consume_tokens(text[: draw.randint(0, len(text))])
+            answer += text[:count]
+            if not count:
                 answer.append(_drawn(draw, mask, marks))
                 if answer[-1] in ll.eos_tokens:
                     break

@@ -71,10 +71,10 @@ class LaunchedStep:
         try:
             return self._wait()
         except Exception as error:
-            found = judge(error, self.timer.device)
-            if found is error:
+            failure = judge(error, self.timer.device)
+            if failure is error:
                 raise
-            raise found from error
+            raise failure from error
 
     def _wait(self) -> StepResult:
         count = len(self.step.entries)

@@ -84,23 +84,23 @@ def adopt_latents(model: PreTrainedModel) -> int:
 
     These are the layers that attend to their expanded keys and values as they are, which a run of the model shows.
     """
-    found = latent.projections(model)
-    if not found:
+    projections = latent.projections(model)
+    if not projections:
         return 0
     expanded: dict[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]] = {}
     backend = RecordingBackend()
-    for module in found:
+    for module in projections:
         latent.keep_expanded(module, expanded)
     try:
         PackedForward(model)(_two_tokens(model, backend))
     finally:
-        for module in found:
+        for module in projections:
             latent.expand_as_before(module)
     attended = {(layer, k.data_ptr(), v.data_ptr()) for layer, k, v in backend.calls}
     adopted = 0
     for module, (keys, values) in expanded.items():
         if (module.layer_idx, keys.data_ptr(), values.data_ptr()) in attended:
-            attend_latents(module, found[module])
+            attend_latents(module, projections[module])
             adopted += 1
     return adopted
 

@@ -77,9 +77,9 @@ class ListeningCache(DynamicCache):
 
     def _note_state(self, layer: int) -> None:
         module, args, kwargs = self._running[-1]
-        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
-        argument = next((name for name, value in given.items() if value is self), None)
+        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        arguments |= arguments.pop("kwargs", {})
+        argument = next((name for name, value in arguments.items() if value is self), None)
         if argument is None:
             raise RuntimeError(f"{type(module).__name__} is not given the cache that it keeps its state in")
         if any(use.layer == layer for other, use in self.stateful.items() if other is not module):
@@ -90,10 +90,10 @@ class ListeningCache(DynamicCache):
         """Returns the states that each layer keeps for one request; call it after the model has run."""
         shapes: StateShapes = {}
         for use in self.stateful.values():
-            found = [(kind, *item) for kind in _KINDS for item in getattr(self.layers[use.layer], kind).items()]
+            states = [(kind, *item) for kind in _KINDS for item in getattr(self.layers[use.layer], kind).items()]
             shapes[use.layer] = tuple(
                 StateShape(kind, index, tuple(state.shape[1:]), state.dtype)
-                for kind, index, state in found
+                for kind, index, state in states
                 if state is not None
             )
         return shapes

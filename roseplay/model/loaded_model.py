@@ -58,11 +58,11 @@ def sampling_defaults(model: PreTrainedModel) -> dict[str, float | int]:
 
     A value that ``SamplingParams`` rejects is left out.
     """
-    given = getattr(model, "generation_config", None)
-    if given is None:
+    config = getattr(model, "generation_config", None)
+    if config is None:
         return {}
-    values: dict[str, Any] = {name: getattr(given, name, None) for name in RECOMMENDED}
-    if getattr(given, "do_sample", None) is False:
+    values: dict[str, Any] = {name: getattr(config, name, None) for name in RECOMMENDED}
+    if getattr(config, "do_sample", None) is False:
         values["temperature"] = 0.0
     return {name: value for name, value in values.items() if _taken(name, value)}
 

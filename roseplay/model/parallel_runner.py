@@ -166,8 +166,8 @@ class ParallelRunner(ModelRunner):
         return super()._kv_bytes_per_token() * (1 if self._on_gpu else self._followers.ranks.size)
 
     def _kv_cache_bytes(self, utilization: float, activation_bytes: int) -> int:
-        own = super()._kv_cache_bytes(utilization, activation_bytes)
-        return min(own, *self._followers.ask("kv_cache_bytes", utilization, activation_bytes))
+        size = super()._kv_cache_bytes(utilization, activation_bytes)
+        return min(size, *self._followers.ask("kv_cache_bytes", utilization, activation_bytes))
 
 
 class Follower:
@@ -191,9 +191,9 @@ class Follower:
 
     def make_cache(self, sizes: dict[str, int]) -> None:
         """Replace the KV cache by a new one of these sizes."""
-        loaded, asked = self._loaded, self._config.attention
+        loaded, attention = self._loaded, self._config.attention
         self._cache = KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
-        self._backend = make_backend(default_backend(loaded.device) if asked == "auto" else asked, self._cache)
+        self._backend = make_backend(default_backend(loaded.device) if attention == "auto" else attention, self._cache)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         self._cache.copy_blocks(copies)

@@ -68,7 +68,7 @@ class PromptLogprobs:
 
 def has_nan(logprobs: list[TokenLogprobs]) -> bool:
     """Returns whether some of the logits were NaN or infinite."""
-    return any(math.isnan(found.logprob) for found in logprobs)
+    return any(math.isnan(token.logprob) for token in logprobs)
 
 
 def _logprobs(logits: torch.Tensor, tokens: torch.Tensor, most: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -37,12 +37,12 @@ class _DequantizingFp8(FineGrainedFP8HfQuantizer):
 
 def method_of(config: Any) -> str | None:
     """Returns the method by which the weights of a transformers config are quantized; None if they are not."""
-    found = _settings(config)
-    if found is None:
+    settings = _settings(config)
+    if settings is None:
         return None
-    if found.get("load_in_4bit") or found.get("load_in_8bit"):
+    if settings.get("load_in_4bit") or settings.get("load_in_8bit"):
         return "bitsandbytes"
-    method = found.get("quant_method")
+    method = settings.get("quant_method")
     return str(getattr(method, "value", method) or "an unnamed method")
 
 
@@ -63,11 +63,11 @@ def check_method(config: Any, *, name: str) -> None:
 
 def check_stored(names: Iterable[str], method: str | None, *, name: str) -> None:
     """Raises ``UnsupportedModelError`` if stored tensors belong to a quantization other than ``method``."""
-    known = re.compile(DEQUANTIZED[method]) if method is not None else None
-    other = next((key for key in names if _STORED.search(key) and not (known and known.search(key))), None)
+    pattern = re.compile(DEQUANTIZED[method]) if method is not None else None
+    other = next((key for key in names if _STORED.search(key) and not (pattern and pattern.search(key))), None)
     if other is not None:
-        said = "which its config does not mention" if method is None else f"but not as {method} is stored"
-        raise refuse(name, f"its weights are quantized, {said} ({other}); {_ADVICE}")
+        detail = "which its config does not mention" if method is None else f"but not as {method} is stored"
+        raise refuse(name, f"its weights are quantized, {detail} ({other}); {_ADVICE}")
 
 
 @contextlib.contextmanager
@@ -99,7 +99,7 @@ def unify_dtype(model: torch.nn.Module, config: Any, dtype: torch.dtype) -> None
 
 def _settings(config: Any) -> dict[str, Any] | None:
     for part in (config, config.get_text_config()):
-        found = getattr(part, "quantization_config", None)
-        if found is not None:
-            return dict(found if isinstance(found, dict) else found.to_dict())
+        settings = getattr(part, "quantization_config", None)
+        if settings is not None:
+            return dict(settings if isinstance(settings, dict) else settings.to_dict())
     return None

@@ -180,13 +180,13 @@ class ModelRunner:
             with self._inference_mode, self._stepping:
                 return self._launch(step)
         except Exception as error:
-            found = judge(error, self.loaded.device)
-            if found is error:
+            failure = judge(error, self.loaded.device)
+            if failure is error:
                 raise
-            if isinstance(found, DeviceLostError):
-                raise found from error
+            if isinstance(failure, DeviceLostError):
+                raise failure from error
         self._release_memory()  # here, where no frame of the step references its tensors
-        raise found
+        raise failure
 
     def _release_memory(self) -> None:
         """Return memory that torch's allocator caches to the GPU."""

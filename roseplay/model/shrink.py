@@ -58,9 +58,9 @@ def shrink(config: Any, *, widths: bool) -> Any:
 
 def _with_each_state(config: Any, values: dict[str, Any]) -> Any:
     """Returns a config of ``values`` with as many layers as it takes to have each kind of layer that ``config`` has."""
-    known = {field.name for field in dataclasses.fields(config)} | {*inspect.signature(type(config)).parameters}
-    values = {key: value for key, value in values.items() if key in known}  # the config computes the others from these
-    lists = {key: value for key, value in config.to_dict().items() if isinstance(value, list) and key in known}
+    names = {field.name for field in dataclasses.fields(config)} | {*inspect.signature(type(config)).parameters}
+    values = {key: value for key, value in values.items() if key in names}  # the config computes the others from these
+    lists = {key: value for key, value in config.to_dict().items() if isinstance(value, list) and key in names}
     layers = _find(values, "layers")
     if layers is None:
         return type(config).from_dict(values)
@@ -119,10 +119,10 @@ def _firsts(kinds: list[list[Any]], begin: int, end: int) -> list[int]:
     """Returns the first layer of each kind from ``begin`` to ``end``, and always the first two of these layers."""
     firsts = {begin, min(begin + 1, end - 1)}
     for values in kinds:
-        found: dict[str, int] = {}
+        layers: dict[str, int] = {}
         for layer in range(begin, end):
-            found.setdefault(repr(values[layer]), layer)
-        firsts.update(found.values())
+            layers.setdefault(repr(values[layer]), layer)
+        firsts.update(layers.values())
     return sorted(firsts)
 
 

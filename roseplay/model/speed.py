@@ -123,8 +123,8 @@ def too_slow(name: str, decode_s: float) -> tuple[Choice, ...]:
     if decode_s * WATCHABLE <= 1:
         return ()
     rate, faster = f"{1 / decode_s:.1f} tokens/s", "" if name == EMBEDDED else f": --model {EMBEDDED} is faster"
-    said = f"answers come at {rate} on this machine, too slow to watch{faster}"
-    return (Choice("one answer", rate, "measured at the start", said),)
+    notice = f"answers come at {rate} on this machine, too slow to watch{faster}"
+    return (Choice("one answer", rate, "measured at the start", notice),)
 
 
 def even_context(loaded: LoadedModel) -> float:

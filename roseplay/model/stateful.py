@@ -152,8 +152,8 @@ class StatefulForward:
 
 def stateful_modules(model: nn.Module) -> list[tuple[nn.Module, StatefulForward]]:
     """Returns a model's modules with a state, after ``attach``, and the replacement of each one's ``forward``."""
-    found = ((module, vars(module).get("forward")) for module in model.modules())
-    return [(module, forward) for module, forward in found if isinstance(forward, StatefulForward)]
+    pairs = ((module, vars(module).get("forward")) for module in model.modules())
+    return [(module, forward) for module, forward in pairs if isinstance(forward, StatefulForward)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,9 @@ class _Group:
 
 def _groups(batch: PagedBatch) -> list[_Group]:
     """Returns the rows grouped by number of tokens and whether these are first tokens; cached for a step's layers."""
-    found: list[_Group] | None = batch.memo.get(_groups)
-    if found is not None:
-        return found
+    groups: list[_Group] | None = batch.memo.get(_groups)
+    if groups is not None:
+        return groups
     begins = batch.host_cu_seqlens_q[:-1]
     counts = np.diff(batch.host_cu_seqlens_q)
     fresh = batch.host_seq_lens == counts
@@ -208,12 +208,12 @@ def _only_decodes(batch: PagedBatch) -> bool:
 
 def _packed_rows(batch: PagedBatch) -> tuple[torch.Tensor, PackedRows]:
     """Returns the state slots of a batch's rows on its device, and the rows; cached for a step's layers."""
-    found: tuple[torch.Tensor, PackedRows] | None = batch.memo.get(_packed_rows)
-    if found is None:
+    entry: tuple[torch.Tensor, PackedRows] | None = batch.memo.get(_packed_rows)
+    if entry is None:
         slots = to_device(batch.host_state_slots.tolist(), torch.int64, batch.input_ids.device)
-        found = slots, PackedRows(batch.cu_seqlens_q, batch.seq_lens, batch.host_cu_seqlens_q, batch.memo)
-        batch.memo[_packed_rows] = found
-    return found
+        entry = slots, PackedRows(batch.cu_seqlens_q, batch.seq_lens, batch.host_cu_seqlens_q, batch.memo)
+        batch.memo[_packed_rows] = entry
+    return entry
 
 
 def use_static_slots(batch: PagedBatch, slots: torch.Tensor) -> None:

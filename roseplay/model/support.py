@@ -48,8 +48,8 @@ def find_class(config: Any, *, name: str, trust_remote_code: bool) -> type | Non
 
     Raises ``UnsupportedModelError`` if there is no such class.
     """
-    found: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    model_class: type | None = found[0] if isinstance(found, tuple) else found
+    entry: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    model_class: type | None = entry[0] if isinstance(entry, tuple) else entry
     if model_class is not None:
         return model_class
     if trust_remote_code and "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}):

@@ -47,8 +47,8 @@ def cut_threshold(logits: torch.Tensor, params: Sequence[SamplingParams], *, sor
         whole = len(part) == len(params)
         rows = torch.arange(len(params), device=device) if whole else to_device(part, torch.int64, device)
         chosen = logits if whole else logits.index_select(0, rows)
-        found = search(chosen, [top_k[row] for row in part], [top_p[row] for row in part])
-        threshold.index_copy_(0, rows, torch.maximum(threshold.index_select(0, rows), found))
+        cuts = search(chosen, [top_k[row] for row in part], [top_p[row] for row in part])
+        threshold.index_copy_(0, rows, torch.maximum(threshold.index_select(0, rows), cuts))
     return threshold
 
 

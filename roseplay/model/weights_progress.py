@@ -31,9 +31,9 @@ def checkpoint_files(source: Source) -> list[Path]:
         directory = Path(config).parent if isinstance(config, str) else None
     if directory is None:
         return []
-    for one, index in zip(_ONE_FILE, _INDEX, strict=True):
-        if (directory / one).is_file():
-            return [directory / one]
+    for file, index in zip(_ONE_FILE, _INDEX, strict=True):
+        if (directory / file).is_file():
+            return [directory / file]
         if (directory / index).is_file():
             return [directory / shard for shard in sorted(indexed_files(directory / index))]
     return []

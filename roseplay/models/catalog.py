@@ -137,24 +137,24 @@ class Search:
     def _files(self, folder: Path, suffix: str = ".gguf", depth: int = DEPTH) -> Iterator[Path]:
         """Yields files below a folder, by name; links to folders are not followed."""
         try:
-            with os.scandir(folder) as found:
+            with os.scandir(folder) as entries:
                 inside = []
-                for one in found:
+                for entry in entries:
                     self._seen += 1
                     if self._over():
                         self.complete = False
                         break
-                    inside.append(one)
+                    inside.append(entry)
         except OSError:
             return
-        for one in sorted(inside, key=lambda one: one.name):
+        for entry in sorted(inside, key=lambda entry: entry.name):
             if self._over():
                 return
-            if one.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False):
                 if depth:
-                    yield from self._files(Path(one.path), suffix, depth - 1)
-            elif one.name.lower().endswith(suffix) and not one.name.startswith(".") and one.is_file():
-                yield Path(one.path)
+                    yield from self._files(Path(entry.path), suffix, depth - 1)
+            elif entry.name.lower().endswith(suffix) and not entry.name.startswith(".") and entry.is_file():
+                yield Path(entry.path)
 
 
 def _model_blob(manifest: Path, blobs: Path) -> Path | None:
@@ -162,10 +162,10 @@ def _model_blob(manifest: Path, blobs: Path) -> Path | None:
     try:
         layers = read_object(manifest)["layers"]
         digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _MODEL_LAYER)
-        found = _BLOB.fullmatch(digest)
+        match = _BLOB.fullmatch(digest)
     except (UnsupportedModelError, KeyError, TypeError, StopIteration):
         return None
-    blob = blobs / f"sha256-{found[1]}" if found else None
+    blob = blobs / f"sha256-{match[1]}" if match else None
     return blob if blob is not None and blob.is_file() else None
 
 
@@ -267,10 +267,10 @@ class ModelCatalog:
 
 def _once(entries: Sequence[ModelEntry]) -> list[ModelEntry]:
     """Returns the entries without duplicates."""
-    kept: dict[str, ModelEntry] = {}
+    by_model: dict[str, ModelEntry] = {}
     for entry in entries:
-        kept.setdefault(entry.model, entry)
-    return list(kept.values())
+        by_model.setdefault(entry.model, entry)
+    return list(by_model.values())
 
 
 def given(names: Sequence[str], catalog: ModelCatalog) -> list[ModelEntry]:

@@ -103,17 +103,17 @@ def _of_checkpoint(folder: Path, *, name: str, model: str, source: str) -> Model
 def of_gguf(file: Path, *, name: str | None = None, model: str | None = None, source: str) -> ModelEntry | None:
     """Returns the entry of a GGUF file, for a split model its first part; None for a file such as a vision encoder."""
     stat = file.stat()
-    found = _of_gguf(file, stat.st_mtime_ns, stat.st_size)
-    if found is None:
+    fields = _of_gguf(file, stat.st_mtime_ns, stat.st_size)
+    if fields is None:
         return None
-    entry = {**found, "name": name or model_name(file), "model": model or str(file), "source": source}
+    entry = {**fields, "name": name or model_name(file), "model": model or str(file), "source": source}
     return ModelEntry(**entry)
 
 
 @lru_cache(maxsize=1024)
 def _of_gguf(file: Path, changed_ns: int, size: int) -> dict[str, Any] | None:
     """Returns the fields read from the file, cached until it changes."""
-    parts = [part for part in (file.with_name(one) for one in part_names(file.name)) if part.is_file()]
+    parts = [part for part in (file.with_name(name) for name in part_names(file.name)) if part.is_file()]
     try:
         headers = [read_header(part) for part in parts]
     except (ValueError, OSError) as error:
@@ -169,8 +169,8 @@ def _is_decoder(config: Mapping[str, Any]) -> bool:
 
 def _weights(folder: Path) -> list[Path]:
     for pattern in ("*.safetensors", "*.bin"):
-        if found := sorted(file for file in folder.glob(pattern) if file.is_file()):
-            return found
+        if files := sorted(file for file in folder.glob(pattern) if file.is_file()):
+            return files
     return []
 
 
@@ -186,8 +186,8 @@ def _stored(files: Sequence[Path]) -> dict[str, int]:
 
 def _method(config: Mapping[str, Any]) -> str | None:
     """Returns the method by which the weights are quantized; None if they are not."""
-    found = config.get("quantization_config")
-    return None if found is None else found.get("quant_method") or "quantized"
+    settings = config.get("quantization_config")
+    return None if settings is None else settings.get("quant_method") or "quantized"
 
 
 def _context(config: Mapping[str, Any]) -> int | None:
@@ -200,8 +200,8 @@ def _context(config: Mapping[str, Any]) -> int | None:
 
 
 def _dtype(*configs: Mapping[str, Any]) -> str:
-    found = (config.get("dtype") or config.get("torch_dtype") for config in configs)
-    return str(next(filter(None, found), "")).removeprefix("torch.")
+    dtypes = (config.get("dtype") or config.get("torch_dtype") for config in configs)
+    return str(next(filter(None, dtypes), "")).removeprefix("torch.")
 
 
 def _refused(folder: Path, files: Sequence[Path], method: str | None) -> str | None:

@@ -98,8 +98,8 @@ class TabSettings:
 
     def of(self, lane: int, defaults: Settings) -> Settings:
         """Returns the settings of a lane; for lane 0, those of lanes without their own."""
-        own = self._changes.get(lane, {}) if lane else {}
-        return dataclasses.replace(defaults, **{**self._changes.get(0, {}), **own})
+        changes = self._changes.get(lane, {}) if lane else {}
+        return dataclasses.replace(defaults, **{**self._changes.get(0, {}), **changes})
 
     def change(self, lane: int, changes: Mapping[str, Any], defaults: Settings, max_model_len: int) -> None:
         """Change settings of one lane, or for lane 0 those of all, while lanes keep their own settings.

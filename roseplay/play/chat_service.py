@@ -54,8 +54,8 @@ class ChatService:
             drawn = settings.params() if params is None else params
             if drawn.seed is None:
                 drawn = dataclasses.replace(drawn, seed=lane_seed(turn, lane.number))
-            said = settings.system if system is None else checked_system(system)
-            ids.append(self._ask(tab, lane, text, drawn, said, instead=edit))
+            system_prompt = settings.system if system is None else checked_system(system)
+            ids.append(self._ask(tab, lane, text, drawn, system_prompt, instead=edit))
         return ids
 
     def ask(

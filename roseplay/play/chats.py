@@ -150,12 +150,12 @@ class Chat:
         """Replace the turns with ``before`` and this new one; the oldest beyond the limits are dropped."""
         for earlier in before:
             earlier.settle()
-        kept = list(before)[-(MAX_TURNS - 1) :]
-        chars = sum(earlier.chars for earlier in kept) + len(turn.question)
-        while kept and chars > MAX_CHARS:
-            chars -= kept.pop(0).chars
+        turns = list(before)[-(MAX_TURNS - 1) :]
+        chars = sum(earlier.chars for earlier in turns) + len(turn.question)
+        while turns and chars > MAX_CHARS:
+            chars -= turns.pop(0).chars
         turn.born = next(self.editions)
-        self.state = (turn.born, (*kept, turn))
+        self.state = (turn.born, (*turns, turn))
 
     def clear(self) -> None:
         self.state = (next(self.editions), ())

@@ -159,8 +159,8 @@ def _replay(listener: socket.socket, options: Options, interrupts: Interrupts) -
         return refuse(str(error))
     with contextlib.suppress(KeyboardInterrupt):
         server, address = make_server(replay, options, interrupts), address_of(listener, options.server.host)
-        said = f"is replaying {options.replay} at {address}"
-        threading.Thread(target=announce, args=(address, READY_PATHS, said, server), daemon=True).start()
+        message = f"is replaying {options.replay} at {address}"
+        threading.Thread(target=announce, args=(address, READY_PATHS, message, server), daemon=True).start()
         server.run(sockets=[listener])
     return 0
 
@@ -173,8 +173,8 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
     from roseplay.serve.drain import Drain, DrainingServer
     from roseplay.serve.guard import allowed_hosts
 
-    asked, drain = options.server, Drain()
-    hosts = allowed_hosts(asked.host, asked.allow_host)
+    server, drain = options.server, Drain()
+    hosts = allowed_hosts(server.host, server.allow_host)
     picker = None
     if isinstance(host, EngineHost) and not options.elsewhere:  # otherwise the model runs elsewhere, or is replayed
         from roseplay.play.model_picker import ModelPicker  # imports transformers, which a replay does not need
@@ -184,18 +184,18 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
         host,
         hosts,
         picker=picker if picker is not None and picker.offers else None,
-        key=asked.api_key,
+        key=server.api_key,
         drain=drain,
-        log_requests=asked.log_requests,
-        traces=asked.traces(),
+        log_requests=server.log_requests,
+        traces=server.traces(),
         has_api=options.elsewhere is None,
-        names=asked.served_model_name,
-        origins=asked.allow_origin,
+        names=server.served_model_name,
+        origins=server.allow_origin,
         view=options.view,
     )
-    config = uvicorn.Config(app, log_config=None, log_level=asked.log_level, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(app, log_config=None, log_level=server.log_level, timeout_graceful_shutdown=2)
     if host.replaying:
-        return DrainingServer(config, drain, asked.grace_s, interrupts)
+        return DrainingServer(config, drain, server.grace_s, interrupts)
 
     def stop_services() -> None:
         with contextlib.suppress(EngineError):  # the engine is still starting
@@ -205,4 +205,4 @@ def make_server(host: PageHost, options: Options, interrupts: Interrupts) -> Any
         with contextlib.suppress(EngineError):
             host.playground.stop()
 
-    return DrainingServer(config, drain, asked.grace_s, interrupts, begin=stop_services, abort=abort_all)
+    return DrainingServer(config, drain, server.grace_s, interrupts, begin=stop_services, abort=abort_all)

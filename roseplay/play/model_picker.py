@@ -195,14 +195,14 @@ class ModelPicker:
         if changes and not self._trusted:
             raise NotOfferedError("the engine's settings cannot be chosen here: send only the model")
         of_first = model == self._host.first_model
-        asked = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS[:-1]}
+        settings = {name: value for name, value in self._asked.items() if of_first or name not in SETTINGS[:-1]}
         if changes.keys() & set(_POOL):  # each replaces the other
             changes = {**dict.fromkeys(_POOL), **changes}
         for name, value in changes.items():
-            asked.pop(name, None)
+            settings.pop(name, None)
             if value not in (None, ""):
-                asked[name] = settings_of(EngineConfig)[name].given(name, value)
-        return engine_settings(model, asked)
+                settings[name] = settings_of(EngineConfig)[name].given(name, value)
+        return engine_settings(model, settings)
 
     def cancel(self) -> str:
         """Cancel the running load; returns the model that is loaded again. Raises ``LoadBusyError``."""

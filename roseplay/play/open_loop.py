@@ -102,7 +102,7 @@ class OpenLoop(ABC):
         tracked = self._send()(self._sent, due_ns)
         if self._abort or not self._is_watched():  # while it was being submitted
             tracked.stream.cancel()
-        self._unfinished = [*(one for one in self._unfinished if not one.finished), tracked]
+        self._unfinished = [*(request for request in self._unfinished if not request.finished), tracked]
         self._sent += 1
 
 

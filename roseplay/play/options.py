@@ -58,12 +58,12 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
     named = (name.strip() for names in arguments["models"] or () for name in names.split(","))
     models = tuple(dict.fromkeys(filter(None, named)))  # each once
-    model, said = choose_model(
+    model, choice = choose_model(
         arguments["model"] or next(iter(models), None), on_simulated_gpu=arguments["run_as"] in SIMULATED_GPUS
     )
-    given = given_fields(EngineConfig, arguments)
+    settings = given_fields(EngineConfig, arguments)
     try:
-        config = engine_settings(model, given)
+        config = engine_settings(model, settings)
         knobs = Knobs(**given_fields(Knobs, arguments))
         server = server_options(arguments)
         # Not a key from the environment, which is only for the page.
@@ -81,10 +81,10 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         record=arguments["record"],
         replay=arguments["replay"],
         elsewhere=elsewhere,
-        chosen=said,
+        chosen=choice,
         models=models,
         view=arguments["view"],
-        asked=given,
+        asked=settings,
     )
 
 
@@ -107,10 +107,10 @@ def _check_foreign(parser: Parser, arguments: dict[str, Any], elsewhere: Elsewhe
     if elsewhere is not None:
         absent[elsewhere.flag] = ("replay", "models", *_OF_PROGRAMS, "log_requests")
     for why, names in absent.items():
-        given = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
-        given += [name for name in names if arguments[name] not in (None, False)]
-        if given:
-            parser.error(f"{why}: leave out {', '.join('--' + name.replace('_', '-') for name in given)}")
+        flags = [*given_fields(EngineConfig, arguments), *given_fields(Knobs, arguments)]
+        flags += [name for name in names if arguments[name] not in (None, False)]
+        if flags:
+            parser.error(f"{why}: leave out {', '.join('--' + name.replace('_', '-') for name in flags)}")
 
 
 def _parser(sources: Sequence[EngineSource]) -> Parser:

@@ -36,7 +36,7 @@ def page_head(host: PageHost, view: str | None = None) -> str:
         view: what visitors see who have not chosen yet: "full" or "simple"; by default simple at the first visit.
     """
     view = view or ("full" if host.replaying else "")
-    given = {
+    contents = {
         "terms": CONTROLS,
         "glossary": GLOSSARY | {term: about for tab in added_tabs() for term, about in tab.glossary.items()},
         "tabs": {tab.name: tab.given for tab in added_tabs()},
@@ -53,7 +53,7 @@ def page_head(host: PageHost, view: str | None = None) -> str:
         "recordedDemo": demo_path() is not None,
         "recording": host.replaying,
     }
-    data = json.dumps(given).replace("<", "\\u003c")
+    data = json.dumps(contents).replace("<", "\\u003c")
     return f'<meta name="rose-view" content="{view}">{assets.head()}<script type="application/json" id="rose-given">{data}</script>'
 
 

@@ -82,15 +82,15 @@ def create_app(
         names: under which they may also ask for the model, see ``ModelNames``.
         origins: web sites whose pages may use the API, see ``Guard``.
     """
-    own = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is built
+    playground = host if isinstance(host, Playground) else None  # an ``EngineHost`` begins before its page is built
     served = has_api and not host.replaying
     monitor = Monitor(host, log_requests=log_requests, traces=traces, names=names) if served else None
     drain = Drain() if drain is None else drain
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if own is not None:
-            own.start()
+        if playground is not None:
+            playground.start()
         if monitor is not None:
             monitor.start()
         try:
@@ -98,8 +98,8 @@ def create_app(
         finally:
             if monitor is not None:
                 await asyncio.to_thread(monitor.close)  # requests of disconnected clients may still have to be aborted
-            if own is not None:
-                own.close()
+            if playground is not None:
+                playground.close()
 
     page = build_page(host, picks=picker is not None)
     page.max_threads = JOBS

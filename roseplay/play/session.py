@@ -104,8 +104,8 @@ class Tab:
     def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
         """Returns the parts of its lanes that this tab lacks, see ``lanes.parse_seen`` and ``Lane.update``."""
         seen = parse_seen(have)
-        found = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
-        return [lane for lane in found if lane is not None]
+        updates = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))
+        return [lane for lane in updates if lane is not None]
 
 
 def _cleared(numbers: Iterable[int]) -> dict[int, Lane]:

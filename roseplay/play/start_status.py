@@ -54,8 +54,8 @@ class Stage:
         if self.ended is not None or progress.done == progress.total:
             size = progress.total or progress.done
             return f"{megabytes_text(size)} MB, {about}" if size else about
-        of = f" of {megabytes_text(progress.total)}" if progress.total else ""
-        return f"{megabytes_text(progress.done)}{of} MB" + (f", {progress.note}" if progress.note else "")
+        total = f" of {megabytes_text(progress.total)}" if progress.total else ""
+        return f"{megabytes_text(progress.done)}{total} MB" + (f", {progress.note}" if progress.note else "")
 
     def seconds(self, now: float) -> float:
         return (now if self.ended is None else self.ended) - self.began if self.began is not None else 0.0

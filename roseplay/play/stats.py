@@ -22,7 +22,7 @@ def header_figures(run: Run, unfinished: int, totals: PrefillTotals, *, remote: 
         unfinished: number of requests, since an idle engine makes no steps that could show it.
         remote: whether another server computes, which may not report steps.
     """
-    step, known = run.steps[-1] if run.steps else None, totals.saved + totals.computed
+    step, prompt_tokens = run.steps[-1] if run.steps else None, totals.saved + totals.computed
     blocks = {f"kv_{state}": getattr(step, f"blocks_{state}", None) for state in ("free", "cached", "active", "shared")}
     running, waiting = _running_and_waiting(run, unfinished, remote)
     served = run.served_per_s(RATE_MS) if remote else None
@@ -34,7 +34,7 @@ def header_figures(run: Run, unfinished: int, totals: PrefillTotals, *, remote: 
         **blocks,
         "kv_used": run.load["kv_usage"] if run.load else None,
         "saved_tokens": totals.saved,
-        "saved_pct": round(100 * totals.saved / known, 1) if known else None,
+        "saved_pct": round(100 * totals.saved / prompt_tokens, 1) if prompt_tokens else None,
         "in_all": totals.figures(),
         "step": step.step_id if step else None,
         "saturated": bool(waiting) and _waits_grow(run),

@@ -141,10 +141,10 @@ class TrafficService:
             abort: abort a request that is being submitted now.
         """
         tabs = [self._tabs.open(tab_id)] if tab_id else self._tabs.all()
-        found = [loop for tab in tabs if (loop := tab.traffic.get(kind)) is not None]
-        for loop in found:
+        loops = [loop for tab in tabs if (loop := tab.traffic.get(kind)) is not None]
+        for loop in loops:
             loop.stop(abort=abort)
-        return found
+        return loops
 
     def check_own(self, content: bytes, name: str = "") -> OwnTraffic:
         """Read a file of traffic.
@@ -181,10 +181,10 @@ class TrafficService:
             tab.add(tracked)
             return tracked
 
-        own = FileTraffic(file, seed, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
-        tab.take_traffic("file", own)
-        own.start()
-        return own
+        traffic = FileTraffic(file, seed, send, lambda: self._tabs.get(tab_id) is tab, self._engine.clock)
+        tab.take_traffic("file", traffic)
+        traffic.start()
+        return traffic
 
     def _length(self, index: int, request: OwnRequest) -> int:
         """Returns the number of prompt tokens of request ``index``."""

@@ -154,11 +154,11 @@ def _knobs(figure: go.Figure, run: RecordedRun) -> go.Figure:
     figure.update_layout(shapes=[*_shades(run), *lines])
     apart = (run.end - run.start) / 1000 * _LEAST_APART
     groups: list[list[tuple[int, float]]] = []
-    for one in placed:
-        if groups and one[1] - groups[-1][0][1] < apart:
-            groups[-1].append(one)
+    for change in placed:
+        if groups and change[1] - groups[-1][0][1] < apart:
+            groups[-1].append(change)
         else:
-            groups.append([one])
+            groups.append([change])
     for group in groups:
         first, last = group[0][0], group[-1][0]
         text = f"<b>{first}</b>" if first == last else f"<b>{first}–{last}</b>"

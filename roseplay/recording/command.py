@@ -31,7 +31,7 @@ def _export(source: Path, wanted: Mapping[str, Path]) -> int:
     for flag, path in wanted.items():
         make = _FLAGS[flag].make
         assert make is not None
-        made = make(recording)
-        path.write_bytes(made)
-        print(f"{path}: {len(made):,} bytes")
+        content = make(recording)
+        path.write_bytes(content)
+        print(f"{path}: {len(content):,} bytes")
     return 0

@@ -51,19 +51,19 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
     command = [sys.executable, "-m", __name__, kind]
     try:
         with contextlib.ExitStack() as files, tempfile.TemporaryFile(prefix="roseplay-") as recording:
-            made = files.enter_context(tempfile.TemporaryFile(prefix="roseplay-"))
+            output = files.enter_context(tempfile.TemporaryFile(prefix="roseplay-"))
             recording.writelines(lines)
             recording.seek(0)
-            streams: dict[str, Any] = {"stdin": recording, "stdout": made, "stderr": subprocess.PIPE}
+            streams: dict[str, Any] = {"stdin": recording, "stdout": output, "stderr": subprocess.PIPE}
             child = subprocess.run(command, **streams, env=environment, timeout=_LIMIT_S)
             if child.returncode != 0:
                 last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
                 raise ExportError(
                     f"the {kind} could not be made: {last[0] if last else f'exit code {child.returncode}'}"
                 )
-            made.seek(0)
+            output.seek(0)
             files.pop_all()  # the caller closes it
-            return made
+            return output
     except OSError as error:
         raise ExportError(f"the {kind} could not be made: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:

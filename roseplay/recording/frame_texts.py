@@ -39,14 +39,14 @@ class TextCollector:
 
     def take(self, frame: dict[str, Any]) -> dict[str, Texts]:
         """Returns the texts of a frame, by tab; the tab "" stands for programs."""
-        found: defaultdict[str, Texts] = defaultdict(lambda: ([], [], []))
+        texts: defaultdict[str, Texts] = defaultdict(lambda: ([], [], []))
         touched: set[int] = set()
         for request_id, kind, *_ in frame["requests"]:
             tracked = self._registry.get(request_id)
             if kind == "submitted" and tracked:
-                found[tracked.tab][0].append([request_id, tracked.title[:LONGEST_TITLE]])
+                texts[tracked.tab][0].append([request_id, tracked.title[:LONGEST_TITLE]])
                 if tracked.stream.params.tenant is not None:
-                    found[tracked.tab][2].append([request_id, tracked.stream.params.tenant])
+                    texts[tracked.tab][2].append([request_id, tracked.stream.params.tenant])
             elif kind == "finished":
                 self._taken.setdefault(request_id, _Taken()).ended = True
                 touched.add(request_id)
@@ -57,11 +57,11 @@ class TextCollector:
         for request_id in touched:
             tracked = self._registry.get(request_id)
             if tracked:  # else its sender is about to register it; this text is taken with the next token's
-                found[tracked.tab][1].extend(self._new_texts(tracked, self._taken[request_id]))
+                texts[tracked.tab][1].extend(self._new_texts(tracked, self._taken[request_id]))
         # Ended requests are dropped once the registry has: the last token's text may come a frame after the end.
         for request_id in [i for i, taken in self._taken.items() if taken.ended and self._registry.get(i) is None]:
             del self._taken[request_id]
-        return found
+        return texts
 
     @staticmethod
     def _new_texts(tracked: TrackedRequest, taken: _Taken) -> list[list[Any]]:

@@ -48,15 +48,15 @@ class LateTokens:
         tokens = {number: list(group) for number, group in groupby(frame["tokens"], lambda token: token.step_id)}
         parts = [(step, tokens.pop(step.step_id, [])) for step in frame["steps"]]
         frame["tokens"] = []
-        for step, made in [*parts, *((None, rest) for rest in tokens.values())]:
-            end = step.t1 if step else made[0].t
+        for step, step_tokens in [*parts, *((None, rest) for rest in tokens.values())]:
+            end = step.t1 if step else step_tokens[0].t
             if changed and changed[0] <= end:
                 del changed[0]
                 self._quiet.clear()
-            usual_ms, causes = self.take(step, made)
+            usual_ms, causes = self.take(step, step_tokens)
             frame["tokens"] += [
                 token._replace(usual_ms=usual_ms, cause=causes.get(place)) if token.itl_ms else token
-                for place, token in enumerate(made)
+                for place, token in enumerate(step_tokens)
             ]
         if changed:
             self._quiet.clear()

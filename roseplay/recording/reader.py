@@ -108,8 +108,8 @@ def _header(line: bytes, name: str) -> tuple[dict[str, Any], Callable[[Any], Non
     except ValueError as error:
         raise RecordingError(f"{name}: the header: {error}: the file is damaged") from None
     header["knobs"] = {**defaults_of(Knobs), **header["knobs"]}
-    known = names_of(EngineInfo)
-    header["info"] = {name: value for name, value in header["info"].items() if name in known}
+    names = names_of(EngineInfo)
+    header["info"] = {name: value for name, value in header["info"].items() if name in names}
     return header, check_frame
 
 
@@ -144,8 +144,8 @@ def _row_maker(rows: str, names: list[str]) -> Callable[[list[Any]], Any]:
     kind = ROWS[rows]
     if rows != "steps" and names == COLUMNS[rows]:
         return lambda row: kind(*row)
-    known = [(place, name) for place, name in enumerate(names) if name in COLUMNS[rows]]
-    return lambda row: kind(**{name: row[place] for place, name in known})
+    columns = [(place, name) for place, name in enumerate(names) if name in COLUMNS[rows]]
+    return lambda row: kind(**{name: row[place] for place, name in columns})
 
 
 def _json(line: bytes) -> Any:

@@ -114,15 +114,15 @@ class Recorder:
             self._failing = True
 
     def _take(self, frame: dict[str, Any], encoded: bytes) -> None:
-        taken = self._words.take(frame).items()
-        words = {tab: tuple(encode(rows)[1:-1] for rows in texts) for tab, texts in taken}
+        texts_by_tab = self._words.take(frame).items()
+        words = {tab: tuple(encode(rows)[1:-1] for rows in texts) for tab, texts in texts_by_tab}
         submitted = sum(event[1] == "submitted" for event in frame["requests"])
-        kept = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
-        self._write(kept.line(_everything))
+        entry = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
+        self._write(entry.line(_everything))
         with self._lock:
-            self._kept.append(kept)
-            self._size += kept.size
-            while self._size > self._keep_bytes or self._kept[0].t < kept.t - self._keep_ms:
+            self._kept.append(entry)
+            self._size += entry.size
+            while self._size > self._keep_bytes or self._kept[0].t < entry.t - self._keep_ms:
                 self._drop(self._kept.popleft())
                 if not self._kept:
                     break
@@ -159,8 +159,8 @@ class Recorder:
         """Yields the lines of a recording of the frames kept, with the texts of this tab's requests only."""
         may_read = _only(tab_id)
         with self._lock:
-            header, kept = self._header(may_read), list(self._kept)
-        return itertools.chain([header], (one.line(may_read) for one in kept))
+            header, frames = self._header(may_read), list(self._kept)
+        return itertools.chain([header], (frame.line(may_read) for frame in frames))
 
     def _header(self, may_read: Callable[[str], bool]) -> bytes:
         began = self._started + datetime.timedelta(milliseconds=self._initial.run.t)
@@ -179,15 +179,15 @@ class Recorder:
     def figures(self) -> dict[str, Any]:
         """Returns how much is kept, as ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens`` and ``bytes``."""
         with self._lock:
-            kept = list(self._kept)
+            frames = list(self._kept)
             size = self._size
         return {
-            "seconds": round((kept[-1].t - kept[0].t) / 1000, 1) if kept else 0.0,
-            "frames": len(kept),
-            "steps": sum(one.steps for one in kept),
-            "requests": sum(one.requests for one in kept),
-            "tokens": sum(one.tokens for one in kept),
-            "bytes": size - _ROW_BYTES * len(kept),
+            "seconds": round((frames[-1].t - frames[0].t) / 1000, 1) if frames else 0.0,
+            "frames": len(frames),
+            "steps": sum(frame.steps for frame in frames),
+            "requests": sum(frame.requests for frame in frames),
+            "tokens": sum(frame.tokens for frame in frames),
+            "bytes": size - _ROW_BYTES * len(frames),
             "file": self.file.name if self._out and self.file else None,
         }
 

@@ -180,8 +180,8 @@ class Run:
 
     def arrived_since(self, t: float, kinds: Container[str]) -> list[RequestRun]:
         """Returns the requests of these kinds that were submitted from this time on."""
-        known = self.requests.values()
-        return [it for it in known if it.kind in kinds and it.submitted is not None and it.submitted >= t]
+        requests = self.requests.values()
+        return [it for it in requests if it.kind in kinds and it.submitted is not None and it.submitted >= t]
 
     def gaps_since(self, t: float) -> list[TokenRow]:
         """Returns the tokens from this time on that have a gap before them, except those that came with another."""
@@ -218,11 +218,11 @@ class Run:
         """Returns the rate at which another server generated tokens for all its clients in the last ``ms`` or, where its
         reports are further apart, since the one before, rounded; ``None`` if they do not tell.
         """
-        told = [load for load in self.loads if load.get("generation_tokens") is not None]
-        if len(told) < 2 or told[-1] is not self.loads[-1]:
+        reports = [load for load in self.loads if load.get("generation_tokens") is not None]
+        if len(reports) < 2 or reports[-1] is not self.loads[-1]:
             return None
-        last = told[-1]
-        before = next((load for load in reversed(told) if load["t"] <= last["t"] - ms), told[0])
+        last = reports[-1]
+        before = next((load for load in reversed(reports) if load["t"] <= last["t"] - ms), reports[0])
         since = before["t"] if before["running"] else max(before["t"], last["t"] - ms)  # it had nothing to do before
         tokens = last["generation_tokens"] - before["generation_tokens"]
         if tokens < 0 or since == last["t"] or self.t - last["t"] > (_REPORTS_APART * ms if last["running"] else ms):

@@ -43,19 +43,19 @@ def run_report(recording: Recording) -> bytes:
     parts.append(heading("Figures", "definitions beside them"))
     parts.append(table([[escape(cell) for cell in row] for row in statistics], notes=True))
     environment = {**header["info"], **(header.get("environment") or {}), **dict.fromkeys(_NESTED)}
-    known = {name: setting_text(value, "∞" if name in _UNLIMITED else "–") for name, value in environment.items()}
+    details = {name: setting_text(value, "∞" if name in _UNLIMITED else "–") for name, value in environment.items()}
     defaults = [f"{name} {setting_text(value)}" for name, value in recording.info.sampling_defaults.items()]
-    known["sampling_defaults"] = ", ".join(defaults) or "–"
-    known["eos_token_ids"] = ", ".join(map(str, recording.info.eos_token_ids)) or "–"
-    del known["choices"], known["server_settings"], known["knob_limits"]
+    details["sampling_defaults"] = ", ".join(defaults) or "–"
+    details["eos_token_ids"] = ", ".join(map(str, recording.info.eos_token_ids)) or "–"
+    del details["choices"], details["server_settings"], details["knob_limits"]
     choices: dict[str, list[str]] = {}
     for choice in recording.info.choices:  # two may be about one part
         choices.setdefault(choice.part, []).append(": ".join(filter(None, (choice.chosen, choice.why))))
-    known |= {part: "; ".join(texts) for part, texts in choices.items()}
+    details |= {part: "; ".join(texts) for part, texts in choices.items()}
     parts += ['<div class="two"><div>', heading("Settings at the start"), _settings(run), "</div>"]
     if recording.info.server:  # it does not report the others
-        known = {name: value for name, value in known.items() if value not in ("0", "", "–", "∞")}
-    pairs = [(escape(name), escape(setting_text(value))) for name, value in known.items()]
+        details = {name: value for name, value in details.items() if value not in ("0", "", "–", "∞")}
+    pairs = [(escape(name), escape(setting_text(value))) for name, value in details.items()]
     parts += ["<div>", heading("Model and environment"), table(pairs), "</div></div>"]
     return report_page("roseplay run", parts).encode("utf-8", "replace")
 
@@ -64,17 +64,17 @@ def _shown(recording: Recording) -> list[str]:
     """Returns the newest picture of two bursts, or what the page said last."""
     if pairs := [frame["pair"] for frame in recording.frames if "pair" in frame]:
         return [f"<p>{in_html(pairs[-1]['sentence'])}</p>", picture(pairs[-1])]
-    said = [story["lines"] for frame in recording.frames if (story := frame.get("story"))]
-    return [f"<p>{in_html(line)}</p>" for line in (said[-1] if said else [])]
+    stories = [story["lines"] for frame in recording.frames if (story := frame.get("story"))]
+    return [f"<p>{in_html(line)}</p>" for line in (stories[-1] if stories else [])]
 
 
 def _about(run: RecordedRun) -> str:
     recording, info = run.recording, run.recording.info
     slowed = sum(until - since for since, until, _ in run.slowed()) / 1000
-    said = f"{recording.name} · {info.model} on {info.device}, {info.dtype} · recorded {recording.header.get('created', '')}"
-    said += f" · times are simulated: {info.simulated}" if info.simulated else ""
-    said += f" · {slowed:.1f} s of it in slow motion, shaded in the charts" if slowed else ""
-    return f"{said} · the file was cut off, its last line is left out" if recording.cut else said
+    text = f"{recording.name} · {info.model} on {info.device}, {info.dtype} · recorded {recording.header.get('created', '')}"
+    text += f" · times are simulated: {info.simulated}" if info.simulated else ""
+    text += f" · {slowed:.1f} s of it in slow motion, shaded in the charts" if slowed else ""
+    return f"{text} · the file was cut off, its last line is left out" if recording.cut else text
 
 
 def _settings(run: RecordedRun) -> str:

@@ -115,8 +115,8 @@ _COUNTS = ("requests", "prompt_tokens", "computed", "saved", "blocks_saved", "ca
 _STATS = object_of(
     {
         **optional(number(null=True), "tok_s", "running", "waiting", "saved_tokens", "saved_pct", "step", "kv_used"),
-        **optional(number(null=True), *(f"{of}_p{p}" for of in ("ttft", "itl") for p in (50, 95, 99))),
-        **optional(number(null=True), *(f"kv_{of}" for of in ("total", "free", "cached", "active", "shared"))),
+        **optional(number(null=True), *(f"{name}_p{p}" for name in ("ttft", "itl") for p in (50, 95, 99))),
+        **optional(number(null=True), *(f"kv_{state}" for state in ("total", "free", "cached", "active", "shared"))),
         **optional(object_of(optional(number(0), *_COUNTS), null=True), "in_all"),
         **optional(FLAG, "saturated"),
     },
@@ -245,13 +245,13 @@ def frame_schema(columns: dict[str, list[str]]) -> Schema:
     Raises:
         ValueError: a required column is missing, or a known one is repeated.
     """
-    for name, known in ROW_FIELDS.items():
-        for column, schema in known.items():
+    for name, fields in ROW_FIELDS.items():
+        for column, schema in fields.items():
             count = columns[name].count(column)
             if count != 1 and not (schema.get("optional") and count == 0):
                 raise ValueError(f"columns, {name} should have {column!r} once")
     rows = {
-        name: row({column: known.get(column, ANY) for column in columns[name]}) for name, known in ROW_FIELDS.items()
+        name: row({column: fields.get(column, ANY) for column in columns[name]}) for name, fields in ROW_FIELDS.items()
     }
     if "entries" in rows["steps"]["columns"]:
         rows["steps"]["columns"]["entries"] = list_of(rows["entries"])

@@ -106,7 +106,7 @@ def traffic(recording: Recording) -> bytes:
     over ``MAX_PROMPT``, and all but the newest ``MAX_REQUESTS`` of the last ``MAX_ARRIVAL_S``. Answers are cut to
     ``MAX_ANSWER_TOKENS``.
     """
-    found = [
+    own_requests = [
         own.OwnRequest(
             (r.submitted if r.arrived is None else r.arrived) / 1000,
             r.prompt_tokens,
@@ -117,8 +117,8 @@ def traffic(recording: Recording) -> bytes:
         for r in RecordedRun(recording).requests.values()
         if r.submitted is not None and r.prompt_tokens and r.tokens and not r.skipped
     ]
-    found = [request for request in found if int(request.prompt) <= own.MAX_PROMPT]
-    last = max((request.arrival_s for request in found), default=0.0)
-    recent = [request for request in found if request.arrival_s >= last - own.MAX_ARRIVAL_S]
+    own_requests = [request for request in own_requests if int(request.prompt) <= own.MAX_PROMPT]
+    last = max((request.arrival_s for request in own_requests), default=0.0)
+    recent = [request for request in own_requests if request.arrival_s >= last - own.MAX_ARRIVAL_S]
     newest = sorted(recent, key=lambda request: request.arrival_s)[-own.MAX_REQUESTS :]
     return own.to_jsonl(own.from_first(newest)) if newest else b""

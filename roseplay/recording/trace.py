@@ -94,7 +94,7 @@ class _Events:
             counters: dict[str, dict[str, int]] = {
                 "tokens per step": {"decode": step.decode_tokens, "prompt": step.prompt_tokens},
                 "requests": {"running": step.running, "waiting": step.waiting},
-                "KV blocks": {of: getattr(step, f"blocks_{of}") for of in ("shared", "active", "cached", "free")},
+                "KV blocks": {kind: getattr(step, f"blocks_{kind}") for kind in ("shared", "active", "cached", "free")},
             }
             if guesses:
                 wrong = step.draft_tokens - step.accepted_tokens
@@ -143,13 +143,13 @@ class _Events:
 
     def _work(self, request: RequestRun, tid: int) -> Iterator[Event]:
         """Yields an event for each step's work on the request."""
-        made = {id(token.step): (index, token) for index, token in enumerate(request.token_runs, request.skipped)}
+        tokens = {id(token.step): (index, token) for index, token in enumerate(request.token_runs, request.skipped)}
         for step, entry in self._parts[request.request_id]:
             args: dict[str, Any] = {"step": step.step_id, "step_prompt_tokens": step.prompt_tokens}
             if (factor := self._run.slow_motion(step.t1)) > 1:
                 args["slow_motion"] = factor
-            if id(step) in made:
-                index, token = made[id(step)]
+            if id(step) in tokens:
+                index, token = tokens[id(step)]
                 args |= {"token": index, "itl_ms": token.itl_ms, "text": request.texts.get(index)}
             if entry.decode_tokens:
                 yield self._slice(REQUESTS, tid, "decode", "decode", step.t0, step.t1, **args)

@@ -83,13 +83,13 @@ class _Body(BaseModel):
     def _without_what_asks_for_nothing(cls, body: Any) -> Any:
         if not isinstance(body, dict):
             return body
-        given = {name: value for name, value in body.items() if value is not None}
-        for name in [name for name in given if name not in cls.model_fields]:
-            if any(given[name] == neutral for neutral in _NEUTRAL.get(name, ())):
-                del given[name]
+        fields = {name: value for name, value in body.items() if value is not None}
+        for name in [name for name in fields if name not in cls.model_fields]:
+            if any(fields[name] == neutral for neutral in _NEUTRAL.get(name, ())):
+                del fields[name]
             elif name in _WHY:
                 raise _refused(name, f"{name} is not supported: {_WHY[name]}")
-        return given
+        return fields
 
 
 # A field that takes text or a list is checked as the one that was sent, so that errors name what is wrong in it.
@@ -221,8 +221,8 @@ class Sampling(_SamplingFields):
         """What the answer must follow, after the name of the field that says so."""
         if self.response_format is not None and self.response_format.structure is not None:
             return "response_format", self.response_format.structure
-        given = self.structured_outputs or {}
-        return "structured_outputs", {name: value for name, value in given.items() if value is not None} or None
+        outputs = self.structured_outputs or {}
+        return "structured_outputs", {name: value for name, value in outputs.items() if value is not None} or None
 
     @model_validator(mode="after")
     def _one_structure(self) -> Sampling:

@@ -73,7 +73,7 @@ class HealthCheck:
             self._asking = asyncio.ensure_future(asking)
         try:
             async with asyncio.timeout(HEALTH_WITHIN_S):
-                found = await asyncio.shield(self._asking)
+                report = await asyncio.shield(self._asking)
         except TimeoutError:
             return False, f"the engine did not report its health within {HEALTH_WITHIN_S:g} s"
-        return found.ok, found.detail
+        return report.ok, report.detail

@@ -64,12 +64,12 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
     """Returns the ``logprobs`` of a chat's choice for its tokens ``begin`` to ``end - 1``."""
     content = []
     for number in range(begin, end):
-        found, own, text = stream.logprobs[number], stream.token_ids[number], texts.of_answer(number)
+        logprobs, own_id, text = stream.logprobs[number], stream.token_ids[number], texts.of_answer(number)
         top = [
-            texts.entry(token_id, logprob, text if token_id == own else None)
-            for token_id, logprob in found.top[: stream.params.logprobs or 0]
+            texts.entry(token_id, logprob, text if token_id == own_id else None)
+            for token_id, logprob in logprobs.top[: stream.params.logprobs or 0]
         ]
-        content.append({**texts.entry(own, found.logprob, text), "top_logprobs": top})
+        content.append({**texts.entry(own_id, logprobs.logprob, text), "top_logprobs": top})
     return {"content": content, "refusal": None}
 
 
@@ -91,11 +91,11 @@ def completion_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int)
 def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
     """Returns the ``logprobs`` of a completion's prompt; its first token has none, since nothing predicts it."""
     written = [texts.of_prompt(number) for number in range(len(stream.prompt_token_ids))]
-    found = list(zip(stream.prompt_logprobs, stream.prompt_token_ids, written, strict=True))
+    tokens = list(zip(stream.prompt_logprobs, stream.prompt_token_ids, written, strict=True))
     return {
         "tokens": written,
-        "token_logprobs": [own and _finite(own.logprob) for own, _, _ in found],
-        "top_logprobs": [own and _top(texts, own, token_id, text) for own, token_id, text in found],
+        "token_logprobs": [logprobs and _finite(logprobs.logprob) for logprobs, _, _ in tokens],
+        "top_logprobs": [logprobs and _top(texts, logprobs, token_id, text) for logprobs, token_id, text in tokens],
         "text_offset": [texts.prompt_offset(number) for number in range(len(written))],
     }
 

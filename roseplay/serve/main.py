@@ -48,10 +48,10 @@ def parse(argv: Sequence[str] | None = None) -> Options:
     add_field_flags(parser.add_argument_group("engine, fixed at start"), EngineConfig, defaults=DEFAULTS)
     add_field_flags(parser.add_argument_group("knobs, which /v1/runtime_config can change"), Knobs)
     arguments = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
-    model, said = choose_model(arguments["model"], on_simulated_gpu=arguments["run_as"] in SIMULATED_GPUS)
-    given = given_fields(EngineConfig, arguments)
+    model, choice = choose_model(arguments["model"], on_simulated_gpu=arguments["run_as"] in SIMULATED_GPUS)
+    settings = given_fields(EngineConfig, arguments)
     try:
-        config = EngineConfig(**{**DEFAULTS, **defaults_for(model, given), **given})
+        config = EngineConfig(**{**DEFAULTS, **defaults_for(model, settings), **settings})
         knobs = Knobs(**given_fields(Knobs, arguments))
         server = server_options(arguments)
         openers = [opener for way in ways if (opener := way.opener(arguments))]
@@ -59,7 +59,7 @@ def parse(argv: Sequence[str] | None = None) -> Options:
         parser.error(str(error))
     if len(openers) > 1:
         parser.error("these flags ask for different ways to serve: give those of one")
-    return Options(model, server, config, knobs, openers[0] if openers else None, said)
+    return Options(model, server, config, knobs, openers[0] if openers else None, choice)
 
 
 def _main(options: Options, interrupts: Interrupts) -> int:
@@ -107,8 +107,8 @@ def _serve(served: Served, options: ServerOptions, listener: socket.socket, inte
     config = uvicorn.Config(app, log_config=None, log_level=options.log_level, timeout_graceful_shutdown=2)
     server = DrainingServer(config, drain, options.grace_s, interrupts, abort=engine.engine.abort_all)
     address, info = address_of(listener, options.host), engine.engine.info
-    said = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
-    threading.Thread(target=announce, args=(address, ["/health"], said, server), daemon=True).start()
+    message = f"is live at {address}/v1 ({info.model}, {info.device}, {info.dtype})"
+    threading.Thread(target=announce, args=(address, ["/health"], message, server), daemon=True).start()
     interrupts.check()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn shuts down and then raises the signal again
         server.run(sockets=[listener])

@@ -241,17 +241,17 @@ class Metrics:
 
     def _take_prompt(self, stream: Stream) -> None:
         metrics = stream.metrics
-        found = metrics.saved_tokens
+        saved_tokens = metrics.saved_tokens
         self._prompt.inc(metrics.prompt_tokens)
         self._queries.inc(metrics.prompt_tokens)
         for counter in (self._cached, self._hits, self._found, self._on_device):
-            counter.inc(found)
-        self._computed.inc(metrics.prompt_tokens - found)
+            counter.inc(saved_tokens)
+        self._computed.inc(metrics.prompt_tokens - saved_tokens)
         _observe(self._ttft, metrics.ttft_s)
         if metrics.ttft_causes is not None:
             for histogram, seconds in zip(self._ttft_parts.values(), metrics.ttft_causes, strict=True):
                 histogram.observe(seconds)
-        self._computed_size.observe(metrics.prompt_tokens - found)
+        self._computed_size.observe(metrics.prompt_tokens - saved_tokens)
 
     def _take_end(self, stream: Stream) -> None:
         metrics = stream.metrics

@@ -132,9 +132,9 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
     """
     if arguments["otlp_traces_endpoint"] is not None:
         import roseplay.serve.traces  # noqa: F401
-    given = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}
-    lists = {name: tuple(given[name] or ()) for name in ("allow_host", "allow_origin", "served_model_name")}
-    return ServerOptions(**{**given, **lists})
+    values = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}
+    lists = {name: tuple(values[name] or ()) for name in ("allow_host", "allow_origin", "served_model_name")}
+    return ServerOptions(**{**values, **lists})
 
 
 def _port(text: str) -> int:
@@ -154,10 +154,10 @@ def origin(text: str) -> str:
     if text in EVERY_SITE:
         return text
     with suppress(ValueError):  # of an IPv6 address
-        found = _ORIGIN.fullmatch(text.lower())
-        if found is not None and int(found[4] or 0) < 2**16:
-            site = f"{found[1]}://{found[2] or f'[{IPv6Address(found[3])}]'}"
-            return site if found[4] in (None, _USUAL_PORTS.get(found[1])) else f"{site}:{found[4]}"
+        match = _ORIGIN.fullmatch(text.lower())
+        if match is not None and int(match[4] or 0) < 2**16:
+            site = f"{match[1]}://{match[2] or f'[{IPv6Address(match[3])}]'}"
+            return site if match[4] in (None, _USUAL_PORTS.get(match[1])) else f"{site}:{match[4]}"
     raise argparse.ArgumentTypeError(
         f"{text!r} is not an origin: use SCHEME://HOST or SCHEME://HOST:PORT, or * for all"
     )

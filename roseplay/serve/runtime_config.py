@@ -31,7 +31,7 @@ def runtime_config_router(served: Served) -> APIRouter:
         try:
             return _document(served.set_knobs(_under_our_names(changes)))
         except SettingError as error:
-            raise under_their_name(error, {_OURS.get(given, given): given for given in changes}) from None
+            raise under_their_name(error, {_OURS.get(key, key): key for key in changes}) from None
 
     refuse_other_methods(router)
     return router
@@ -50,15 +50,15 @@ def _under_our_names(changes: Mapping[str, Any]) -> dict[str, Any]:
         ApiError: an unknown name, or two values of one knob. SettingError: a value that cannot be turned round.
     """
     ours: dict[str, Any] = {}
-    for given, value in changes.items():
-        name = _OURS.get(given, given)
+    for key, value in changes.items():
+        name = _OURS.get(key, key)
         if name not in _KNOBS:
             names = ", ".join([*_KNOBS, *_OURS])
-            raise ApiError(400, f"there is no knob {given!r}: use {names}", param=given)
-        if given != name and _KNOBS[name].opposite:
+            raise ApiError(400, f"there is no knob {key!r}: use {names}", param=key)
+        if key != name and _KNOBS[name].opposite:
             _KNOBS[name].check(name, value)
             value = not value
         if name in ours and ours[name] != value:
-            raise ApiError(400, f"{given} and {name} are two names of one knob: send one", param=given)
+            raise ApiError(400, f"{key} and {name} are two names of one knob: send one", param=key)
         ours[name] = value
     return ours

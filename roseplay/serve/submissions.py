@@ -56,11 +56,11 @@ class Submissions:
 
     async def ask(self, submit: Callable[[], T], cancel: Callable[[T], object]) -> T:
         """Submit requests in a thread; if the caller is cancelled, ``cancel`` aborts them as soon as they exist."""
-        abandoned, made = threading.Event(), list[T]()
+        abandoned, results = threading.Event(), list[T]()
 
         def submit_unless_abandoned() -> T:
             requests = submit()
-            made.append(requests)
+            results.append(requests)
             if abandoned.is_set():
                 cancel(requests)
             return requests
@@ -69,7 +69,7 @@ class Submissions:
             return await self.run(submit_unless_abandoned)
         except BaseException:
             abandoned.set()
-            for requests in made:
+            for requests in results:
                 cancel(requests)
             raise
 

@@ -96,12 +96,12 @@ class Traces:
 
     def _end_if_over(self, stream: Stream) -> None:
         with self._lock:
-            found = self._running.get(stream)
-            if found is None or not all(one.finished for one in found[0].streams):
+            entry = self._running.get(stream)
+            if entry is None or not all(one.finished for one in entry[0].streams):
                 return
-            for one in found[0].streams:
+            for one in entry[0].streams:
                 del self._running[one]
-        self._send(*found)
+        self._send(*entry)
 
     def _send(self, answer: Answer, parent: Mapping[str, str]) -> None:
         to_epoch_ns = time.time_ns() - time.perf_counter_ns()  # the engine's clock is the latter
@@ -126,7 +126,7 @@ _FAILURES: dict[FinishReason | None, str] = {FinishReason.ERROR: "the request fa
 def _attributes(answer: Answer) -> dict[str, Any]:
     """Returns a span's attributes, without undefined ones such as the times of a request that had no token."""
     params, usage, times = answer.streams[0].params, answer.usage(), _times_of(answer.streams)
-    found = {
+    attributes = {
         "gen_ai.operation.name": "chat" if answer.chat else "text_completion",
         "gen_ai.request.id": answer.completion_id,
         "gen_ai.request.model": answer.model,
@@ -146,7 +146,7 @@ def _attributes(answer: Answer) -> dict[str, Any]:
         "gen_ai.latency.time_in_model_decode": times.decode_s,
         "gen_ai.latency.time_in_model_inference": times.inference_s,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _times_of(streams: Iterable[Stream]) -> RequestMetrics:

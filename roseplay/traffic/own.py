@@ -104,7 +104,7 @@ def parse_rows(rows: Any) -> list[OwnRequest]:
     which may be missing; raises ``ValueError``."""
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_REQUESTS:
         raise ValueError(f"the requests of traffic must be a list of 1 to {MAX_REQUESTS}")
-    found = []
+    requests = []
     for number, row in enumerate(rows, 1):
         if not isinstance(row, list | tuple) or not 3 <= len(row) <= len(OwnRequest._fields):
             raise ValueError(
@@ -112,8 +112,8 @@ def parse_rows(rows: Any) -> list[OwnRequest]:
             )
         prompt = "prompt" if isinstance(row[1], str) else "prompt_tokens"
         names = ("arrival_s", prompt, "answer_tokens", "tenant", "priority")
-        found.append(_request(f"request {number}", dict(zip(names, row, strict=False))))
-    return from_first(found)
+        requests.append(_request(f"request {number}", dict(zip(names, row, strict=False))))
+    return from_first(requests)
 
 
 def from_first(requests: Sequence[OwnRequest]) -> list[OwnRequest]:
@@ -234,9 +234,9 @@ def _csv(text: str, without_arrival: bool) -> Iterator[OwnRequest]:
                 continue
             if len(cells) != len(columns):
                 raise ValueError(f"line {line} has {len(cells)} cells, the header has {len(columns)}")
-            given = {name: cell for name, cell in zip(columns, cells, strict=True) if name in _FIELDS and cell.strip()}
-            numbers = {name: _number(cell) for name, cell in given.items() if name not in _TEXTS}
-            yield _request(f"line {line}", {**given, **numbers}, without_arrival)
+            fields = {name: cell for name, cell in zip(columns, cells, strict=True) if name in _FIELDS and cell.strip()}
+            numbers = {name: _number(cell) for name, cell in fields.items() if name not in _TEXTS}
+            yield _request(f"line {line}", {**fields, **numbers}, without_arrival)
     except csv.Error as error:
         raise ValueError(f"line {max(1, reader.line_num)} is not CSV: {error}") from None
 
@@ -296,13 +296,13 @@ class _Row(BaseModel):
 
 def _request(where: str, fields: Mapping[str, Any], without_arrival: bool = False) -> OwnRequest:
     named = {name: _writable(value) if isinstance(value, str) else value for name, value in fields.items()}
-    given = {name: value for name, value in named.items() if name in _FIELDS and value is not None}
-    given |= {"arrival_s": 0.0} if without_arrival else {}
-    if "prompt" in given:
-        given.pop("prompt_tokens", None)
-    elif "prompt_tokens" not in given:
+    values = {name: value for name, value in named.items() if name in _FIELDS and value is not None}
+    values |= {"arrival_s": 0.0} if without_arrival else {}
+    if "prompt" in values:
+        values.pop("prompt_tokens", None)
+    elif "prompt_tokens" not in values:
         raise ValueError(f"{where} has no prompt: give its text as prompt, or its length as prompt_tokens")
-    row = validated(_Row, given, where)
+    row = validated(_Row, values, where)
     tenant, priority = None if row.tenant == "" else row.tenant, row.priority
     if isinstance(priority, float) and priority.is_integer():
         priority = int(priority)  # from a table

@@ -33,7 +33,7 @@ class OwnTraffic:
 
     def has_prompts_of(self, other: OwnTraffic | None) -> bool:
         """Whether the other traffic has the same requests, at whatever times."""
-        mine, theirs = ([request[1:] for request in of.requests] if of else None for of in (self, other))
+        mine, theirs = ([request[1:] for request in traffic.requests] if traffic else None for traffic in (self, other))
         return mine == theirs
 
     def at_rate(self, rate_per_s: float) -> OwnTraffic:

@@ -69,8 +69,8 @@ def title(values: Mapping[str, Any]) -> Segments:
 
 def named_value(name: str, value: Any) -> tuple[str, str]:
     """Returns a setting's label and its value as text, as the page shows both; an unknown setting has only its name."""
-    known = SETTINGS.get(name)
-    return (known.label, setting_text(known.label_of(value))) if known else (name, setting_text(value))
+    setting = SETTINGS.get(name)
+    return (setting.label, setting_text(setting.label_of(value))) if setting else (name, setting_text(value))
 
 
 def side(
@@ -78,10 +78,10 @@ def side(
 ) -> Side:
     """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones."""
     firsts = [round(ms, 1) for ms in sorted(firsts)]
-    made: Side = {"title": title, "gaps": thinned(gaps), "around": thinned(around), "firsts": firsts}
+    result: Side = {"title": title, "gaps": thinned(gaps), "around": thinned(around), "firsts": firsts}
     if longest is not None:
-        made["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
-    return made
+        result["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
+    return result
 
 
 def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
@@ -92,8 +92,8 @@ def thinned(gaps: Iterable[Gap]) -> list[list[float]]:
     by_length = sorted(distinct, key=lambda gap: gap[1])
     rest, longest = sorted(by_length[:-_LONGEST]), by_length[-_LONGEST:]
     stride = len(rest) / (MOST_GAPS - _LONGEST)
-    kept = [rest[int(number * stride)] for number in range(MOST_GAPS - _LONGEST)]
-    return [list(gap) for gap in sorted([*kept, *longest])]
+    sample = [rest[int(number * stride)] for number in range(MOST_GAPS - _LONGEST)]
+    return [list(gap) for gap in sorted([*sample, *longest])]
 
 
 def figure(title: str, before: Any, after: Any, unit: str, mark: Mark = "") -> PairFigure:

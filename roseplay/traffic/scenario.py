@@ -111,8 +111,8 @@ class Scenario:
 
     def settings(self, side: str) -> dict[str, dict[str, Any]]:
         """Returns the knobs and the fields of ``EngineConfig`` that an arm sets."""
-        own = self.own(side)
-        return {"knobs": {**self.knobs, **own["knobs"]}, "config": {**self.config, **own["config"]}}
+        overrides = self.own(side)
+        return {"knobs": {**self.knobs, **overrides["knobs"]}, "config": {**self.config, **overrides["config"]}}
 
     def own(self, side: str) -> dict[str, dict[str, Any]]:
         """Returns the knobs and the fields of ``EngineConfig`` that only one arm sets."""
@@ -132,14 +132,14 @@ class Scenario:
         Raises:
             ValueError: an unknown parameter, or a bad value.
         """
-        known = {*self.params(), *_OPTIONAL}
-        unknown = sorted(set(params) - known)
+        names = {*self.params(), *_OPTIONAL}
+        unknown = sorted(set(params) - names)
         if unknown:
-            raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(known))}")
-        given = validated(Params, dict(params)).model_dump(exclude_unset=True)
-        if given.get("concurrency") is not None:
-            given = {"arrivals": "burst", "rate_per_s": None, **given}
-        return dataclasses.replace(self, **given)
+            raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(names))}")
+        changes = validated(Params, dict(params)).model_dump(exclude_unset=True)
+        if changes.get("concurrency") is not None:
+            changes = {"arrivals": "burst", "rate_per_s": None, **changes}
+        return dataclasses.replace(self, **changes)
 
     def workload(
         self, source: PromptSource, *, seed: int = 0, room: int | None = None, count: Callable[[Prompt], int] = len
@@ -191,14 +191,14 @@ class Scenario:
         if room is not None and tokens > room:
             raise ValueError(f"{self.title}: prompts of {tokens} tokens do not fit, there is room for {room}")
         mix = self.mix.of_mean_length(tokens, lambda mix: statistics.fmean(lengths(mix)))
-        found = lengths(mix)
-        if abs((mean := statistics.fmean(found)) - tokens) > MOST_OFF * tokens:
+        counts = lengths(mix)
+        if abs((mean := statistics.fmean(counts)) - tokens) > MOST_OFF * tokens:
             raise ValueError(
                 f"{self.title}: its texts do not make prompts of {tokens} tokens, the nearest have {mean:.0f}"
             )
-        if room is not None and max(found) > room:
+        if room is not None and max(counts) > room:
             raise ValueError(
-                f"{self.title}: with a mean of {tokens} tokens, a prompt takes {max(found)}, there is room for {room}"
+                f"{self.title}: with a mean of {tokens} tokens, a prompt takes {max(counts)}, there is room for {room}"
             )
         return mix
 

@@ -169,14 +169,14 @@ def evidence(live: LiveEngine | Servers, configs: Mapping[str, ArmConfig]) -> di
     Raises:
         ValueError: the model cannot be simulated with an arm's config.
     """
-    found = {}
+    by_arm = {}
     for name, config in configs.items():
         if isinstance(config, EngineConfig) and config.run_as is not None:
             try:
-                found[name] = deployment(live.model, config)[1]
+                by_arm[name] = deployment(live.model, config)[1]
             except ValueError as error:
                 raise ValueError(f"arm {name}: {error}") from None
-    return found
+    return by_arm
 
 
 def _changed(config: EngineConfig, arm: str, changes: Mapping[str, Any]) -> EngineConfig:
@@ -215,7 +215,7 @@ def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
     run_as = arm.config.get("run_as", live.run_as)
     if run_as not in (*SIMULATED_GPUS, live.run_as):
         raise ValueError(f"arm {name}: start with --run-as {run_as} to use this calibration file")
-    unused = [one for one in WITHOUT_EFFECT if one in arm.config and arm.config[one] != getattr(live, one)]
+    unused = [key for key in WITHOUT_EFFECT if key in arm.config and arm.config[key] != getattr(live, key)]
     unused += ["batched_append"] if arm.knobs.batched_append != Knobs().batched_append else []
     if unused:
         raise ValueError(f"arm {name}: {', '.join(unused)} has no effect on simulated hardware: leave it out")

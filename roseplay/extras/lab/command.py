@@ -38,11 +38,11 @@ def main(argv: Sequence[str] | None = None, open_engine: OpenEngine | None = Non
 
 def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
     body = experiment_body(options)
-    asked = parse_experiment(with_arms(body, options))
-    if options.csv and asked.kind == "compare":
+    draft = parse_experiment(with_arms(body, options))
+    if options.csv and draft.kind == "compare":
         raise ValueError("--csv is for --sweep and --find: use --json")
     config, addresses = engine_config(options), server_addresses(vars(options))
-    simulated = any(arm.config.get("run_as", config.run_as) for arm in asked.arms.values())
+    simulated = any(arm.config.get("run_as", config.run_as) for arm in draft.arms.values())
     if options.cpu_time and (simulated or addresses):
         raise ValueError("--cpu-time is for engines on this machine's CPU: leave out --url and --run-as")
     for file in filter(None, (options.report, options.save)):
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
         results.append({**document, "keep_cache": True} if options.keep_cache else document)
         return str(document["id"])
 
-    live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, asked.arms, open_engine)
+    live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, draft.arms, open_engine)
     experiment = parse_experiment(with_arms(body, options, live.info), Speed.of(live.info), live.knobs)
     how = {"run_limit_s": options.run_limit_s, "keep_cache": options.keep_cache}
     job = Job(experiment, live, keep, open_engine, cpu_time=options.cpu_time, **how)
@@ -69,9 +69,9 @@ def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
 
 
 def _model(options: argparse.Namespace) -> str:
-    model, said = choose_model(options.model, on_simulated_gpu=options.run_as in SIMULATED_GPUS)
-    if said is not None:
-        print(f"roseplay lab: {said}", file=sys.stderr)
+    model, note = choose_model(options.model, on_simulated_gpu=options.run_as in SIMULATED_GPUS)
+    if note is not None:
+        print(f"roseplay lab: {note}", file=sys.stderr)
     return model
 
 
@@ -84,13 +84,13 @@ def _follow(job: Job) -> None:
             ended = job.wait(_POLL_S)
             status = job.status()
             runs = status["progress"]
-            of = f" of {len(runs)}" if status["rounds"] else ""
+            total = f" of {len(runs)}" if status["rounds"] else ""
             for run in runs[shown:]:
                 if run["state"] != "done":
                     break
                 shown += 1
                 in_round = f", round {run['repeat']}" if status["kind"] == "sweep" else ""
-                print(f"run {shown}{of}{in_round}, {run['label']}: {run['seconds']:.1f} s", file=sys.stderr)
+                print(f"run {shown}{total}{in_round}, {run['label']}: {run['seconds']:.1f} s", file=sys.stderr)
     except KeyboardInterrupt:
         job.stop()
         job.wait()

@@ -32,13 +32,13 @@ class Find(Experiment):
 
     def points(self) -> list[Point]:
         """Returns all values and, if the error of a simulation is bounded, all with other durations."""
-        found = [self.point_at(self.varied, value, self) for value in self.grid]
+        points = [self.point_at(self.varied, value, self) for value in self.grid]
         error = self.error or 0.0
         for case, durations in self._cases.items() if error else ():
-            for point in found[: len(self.grid)]:
+            for point in points[: len(self.grid)]:
                 label = f"{point.label}, {percent_text(100 * error)} {case}"
-                found.append(dataclasses.replace(point, label=label, title=label, durations=durations, runs=[]))
-        return found
+                points.append(dataclasses.replace(point, label=label, title=label, durations=durations, runs=[]))
+        return points
 
     @property
     def _cases(self) -> Mapping[str, float]:

@@ -41,8 +41,8 @@ _PLACES = {
 
 def engine_config(options: argparse.Namespace) -> EngineConfig:
     """Returns the engine settings from which both arms start; raises ``ValueError`` for a bad value."""
-    given = given_fields(EngineConfig, vars(options))
-    settings = {name: value for name, value in given.items() if name not in NOT_FLAGS}  # --seed is the experiment's
+    fields = given_fields(EngineConfig, vars(options))
+    settings = {name: value for name, value in fields.items() if name not in NOT_FLAGS}  # --seed is the experiment's
     if settings and options.url is not None:
         flags = ", ".join("--" + name.replace("_", "-") for name in settings)
         raise ValueError(f"--url measures a server that runs already: leave out {flags}")
@@ -93,16 +93,16 @@ def with_arms(body: Mapping[str, Any], options: argparse.Namespace, info: Engine
 
 def _varied(options: argparse.Namespace, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Returns ``sweep`` or ``find`` as the lab reads it, if requested; raises ``ValueError`` for incompatible flags."""
-    asked = [kind for kind in ("sweep", "find") if getattr(options, kind) is not None]
-    if len(asked) == 2:
+    modes = [kind for kind in ("sweep", "find") if getattr(options, kind) is not None]
+    if len(modes) == 2:
         raise ValueError("use either --sweep or --find")
     kinds = {"sweep": ["sweep"], "find": ["find"], "range": ["sweep", "find"]}
     for flag, (part, name) in _PLACES.items():
-        if part in kinds and name in parts[part] and not {*kinds[part]} & {*asked}:
+        if part in kinds and name in parts[part] and not {*kinds[part]} & {*modes}:
             raise ValueError(f"--{flag.replace('_', '-')} is for {' or '.join(f'--{kind}' for kind in kinds[part])}")
-    if not asked:
+    if not modes:
         return {}
-    (kind,) = asked
+    (kind,) = modes
     if options.b and kind == "find":
         raise ValueError("--b is for a comparison or a sweep of A and B: leave it out with --find")
     return {kind: {**parts[kind], **parts["range"], "setting": VARIED[getattr(options, kind)]}}
@@ -110,10 +110,10 @@ def _varied(options: argparse.Namespace, parts: Mapping[str, Mapping[str, Any]])
 
 def _at_server(body: Mapping[str, Any], arm: str, url: str, info: EngineInfo | None, *, alone: bool) -> dict[str, Any]:
     """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
-    given = body.get(arm.lower()) or {}
-    if not given and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
-        given = {"knobs": _of_scenario(find_scenario(body["scenario"]), arm, info)["knobs"]}
-    return {"knobs": given.get("knobs") or {}, "config": {**(given.get("config") or {}), "url": url}}
+    settings = body.get(arm.lower()) or {}
+    if not settings and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
+        settings = {"knobs": _of_scenario(find_scenario(body["scenario"]), arm, info)["knobs"]}
+    return {"knobs": settings.get("knobs") or {}, "config": {**(settings.get("config") or {}), "url": url}}
 
 
 def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:
@@ -122,10 +122,10 @@ def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, 
         content = file.read(MAX_BYTES + 1)
     validated(Params, {"rate_per_s": rate_per_s})
     try:
-        found = parse_traffic(content, rate_per_s=rate_per_s, seed=seed)
+        requests = parse_traffic(content, rate_per_s=rate_per_s, seed=seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return OwnTraffic(path.name[:MAX_NAME], tuple(found)).document()
+    return OwnTraffic(path.name[:MAX_NAME], tuple(requests)).document()
 
 
 def _read_spec(path: Path) -> dict[str, Any]:
@@ -157,11 +157,11 @@ def _of_scenario(scenario: Scenario, arm: str, info: EngineInfo | None) -> dict[
 
 def _changed_arm(body: Mapping[str, Any], arm: str, changes: Any, info: EngineInfo | None) -> dict[str, Any]:
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
-    given = body.get(arm.lower())
-    if given is None:
+    settings = body.get(arm.lower())
+    if settings is None:
         scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
-        given = _of_scenario(scenario, arm, info)
-    return {**given, **{part: {**(given.get(part) or {}), **changes[part]} for part in changes}}
+        settings = _of_scenario(scenario, arm, info)
+    return {**settings, **{part: {**(settings.get(part) or {}), **changes[part]} for part in changes}}
 
 
 def _value(name: str, text: str) -> Any:

@@ -79,7 +79,7 @@ class Job:
         self._configs = arm_configs(live, experiment.arms, varied=experiment.varied in KNOBS)
         self._evidence = evidence(live, self._configs)
         if self._evidence and not keep_cache:
-            bound = largest_bound([found.bound for found in self._evidence.values()])
+            bound = largest_bound([arm.bound for arm in self._evidence.values()])
             self.experiment = experiment = experiment.simulated(bound)
         self._points = experiment.points()
         longest = room(self._configs, live.info)
@@ -262,8 +262,8 @@ class Job:
 
     def _document(self) -> dict[str, Any] | None:
         """Returns the result of the measurements so far; ``None`` before anything is complete."""
-        own = self.experiment.result(self._points)
-        if own is None or self._engines is None:
+        result = self.experiment.result(self._points)
+        if result is None or self._engines is None:
             return None
         infos, experiment = self._engines.infos, self.experiment
         info = infos["A"]
@@ -289,7 +289,7 @@ class Job:
                 "arms": {name: self._arm(name, arm, infos[name]) for name, arm in experiment.arms.items()},
                 "limits": dict(experiment.limits),
                 **({} if experiment.varied is None else {"setting": experiment.varied}),
-                **own,
+                **result,
             }
         )
 
@@ -297,11 +297,11 @@ class Job:
         """Returns an arm's settings and, if it is simulated, what its figures are worth."""
         assert self._engines is not None
         knobs = self._engines.applied[name] if info.server else arm.knobs.to_dict()
-        found: dict[str, Any] = {"knobs": knobs, "config": settings(self._configs[name], info)}
+        details: dict[str, Any] = {"knobs": knobs, "config": settings(self._configs[name], info)}
         if info.server_settings:
-            found["server"] = dict(info.server_settings)
+            details["server"] = dict(info.server_settings)
         if name in self._evidence:
             label, bound = self._evidence[name].label, self._evidence[name].bound
             error_pct = None if bound is None else round(100 * bound, 1)
-            found["simulated"] = {"evidence": info.simulated, "label": label, "error_pct": error_pct}
-        return found
+            details["simulated"] = {"evidence": info.simulated, "label": label, "error_pct": error_pct}
+        return details

@@ -180,8 +180,8 @@ class Lab:
             return arms
         urls = list(self._engine.addresses)
         settable = self._engine.capabilities.knobs and len(urls) == 1  # two are compared under the same settings
-        own = {"a": urls[0], "b": urls[1 % len(urls)]}
+        addresses = {"a": urls[0], "b": urls[1 % len(urls)]}
         for name, part in arms.items():
-            config = {"url": own[name]} if name in own else {}
+            config = {"url": addresses[name]} if name in addresses else {}
             arms[name] = {"knobs": self._engine.info.settable(part["knobs"]) if settable else {}, "config": config}
         return arms

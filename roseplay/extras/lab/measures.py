@@ -53,8 +53,8 @@ def _queue_of_tenant(run: RunResult, index: int) -> float | None:
     if len(tokens) < 2:
         return None
     chosen = sorted(tokens, key=lambda name: (tokens[name], name))[index]
-    own = [r["queue_ms"] for r in run["requests"] if r.get("tenant", "") == chosen and r["queue_ms"] is not None]
-    return percentile(sorted(own), 50)
+    waits = [r["queue_ms"] for r in run["requests"] if r.get("tenant", "") == chosen and r["queue_ms"] is not None]
+    return percentile(sorted(waits), 50)
 
 
 def _computed(run: RunResult) -> int | None:
@@ -105,8 +105,8 @@ FIGURES_OF_A_RUN = [name for name in MEASURES if name in RunFigures.__annotation
 def figures(run: RunResult, limits: Limits) -> dict[str, float | bool | None]:
     """Returns the figures of a run that the result of a sweep or a search keeps, see ``document.RunFigures``."""
     kept = sum(keeps(request, limits) for request in run["requests"])
-    found = {name: MEASURES[name](run, limits) for name in FIGURES_OF_A_RUN}
-    found["kept_pct"] = 100 * kept / len(run["requests"])
-    found["prompt_tokens"] = statistics.fmean(request["prompt_tokens"] for request in run["requests"])
-    rounded = {name: None if value is None else round(value, 4) for name, value in found.items()}
+    values = {name: MEASURES[name](run, limits) for name in FIGURES_OF_A_RUN}
+    values["kept_pct"] = 100 * kept / len(run["requests"])
+    values["prompt_tokens"] = statistics.fmean(request["prompt_tokens"] for request in run["requests"])
+    rounded = {name: None if value is None else round(value, 4) for name, value in values.items()}
     return {**rounded, "saturated": run["saturated"]} if "saturated" in run else rounded

@@ -20,8 +20,8 @@ def comparison_pair(
     document: Mapping[str, Any], summary: Mapping[str, Any], findings: Sequence[Finding]
 ) -> Pair | None:
     """Returns the picture of a comparison from its summary; ``None`` if the times of its tokens are not known."""
-    effect = next(one for one in findings if isinstance(one, Effect))
-    price = next(one for one in findings if isinstance(one, Price))
+    effect = next(finding for finding in findings if isinstance(finding, Effect))
+    price = next(finding for finding in findings if isinstance(finding, Price))
     rows = [Row(**row) for row in summary["metrics"]]
     shown = effect.row or effect.watched
     ringed = shown if shown is not None and shown.name in _OF_GAPS else None
@@ -53,10 +53,10 @@ def _side(document: Mapping[str, Any], arm: str, ringed: Row | None) -> Side | N
     if len(run["itl_ms"]) != sum(max(0, request["completion_tokens"] - 1) for request in run["requests"]):
         return None
     for request in run["requests"]:
-        own = [next(remaining) for _ in range(max(0, request["completion_tokens"] - 1))]
+        intervals = [next(remaining) for _ in range(max(0, request["completion_tokens"] - 1))]
         if request["ttft_ms"] is not None:
-            times = accumulate(own, initial=request["arrival_ms"] + request["ttft_ms"])
-            gaps += [(t + ms, ms) for t, ms in zip(times, own, strict=False) if ms]
+            times = accumulate(intervals, initial=request["arrival_ms"] + request["ttft_ms"])
+            gaps += [(t + ms, ms) for t, ms in zip(times, intervals, strict=False) if ms]
     firsts = [r["arrival_ms"] + r["ttft_ms"] for r in run["requests"] if r["ttft_ms"] is not None]
     about = document["arms"][arm]
     settings = {name: value for part in PARTS for name, value in about.get(part, {}).items()}

@@ -50,10 +50,10 @@ def compare(a: PointResult, b: PointResult, figure: str) -> Difference:
 
 def spread(point: PointResult, figure: str) -> dict[str, Any]:
     """Returns median and range of a figure over the repeats; ``None`` for both if it could not be measured."""
-    known = [value for value in values_of(point, figure) if value is not None]
-    if not known:
+    values = [value for value in values_of(point, figure) if value is not None]
+    if not values:
         return {"median": None, "range": [None, None]}
-    return {"median": round(statistics.median(known), 4), "range": [min(known), max(known)]}
+    return {"median": round(statistics.median(values), 4), "range": [min(values), max(values)]}
 
 
 def misses(point: PointResult, limits: Limits) -> dict[str, float]:
@@ -68,15 +68,15 @@ def misses(point: PointResult, limits: Limits) -> dict[str, float]:
 
 def worst_miss(point: PointResult, limits: Limits) -> tuple[str, float]:
     """Returns the figure that exceeds its limit by most, and by how many percent of it; one at least must exceed it."""
-    found = misses(point, limits)
-    name = max(found, key=found.__getitem__)
-    return name, round(100 * found[name], 1)
+    excess = misses(point, limits)
+    name = max(excess, key=excess.__getitem__)
+    return name, round(100 * excess[name], 1)
 
 
 def broken(point: PointResult, limits: Limits) -> list[str]:
     """Returns the figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
-    found = list(misses(point, limits))
-    return ["ttft_p95_ms", *found] if spread(point, "ttft_p95_ms")["median"] is None else found
+    names = list(misses(point, limits))
+    return ["ttft_p95_ms", *names] if spread(point, "ttft_p95_ms")["median"] is None else names
 
 
 def saturated_values(points: PointResults) -> list[Value]:
@@ -89,7 +89,7 @@ def point_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     summary = document["summary"]
     if "b" not in summary:
         return list(summary["points"])
-    rows = [{**row, "arm": arm} for arm, of in (("A", summary), ("B", summary["b"])) for row in of["points"]]
+    rows = [{**row, "arm": arm} for arm, part in (("A", summary), ("B", summary["b"])) for row in part["points"]]
     return sorted(rows, key=lambda row: row["value"])  # keeps A before B
 
 
@@ -110,8 +110,8 @@ def spread_pct(values: Sequence[float | None]) -> float | None:
 
 def is_small(values: Sequence[float | None], most_pct: float) -> bool:
     """Whether there are enough repeats and their spread is at most ``most_pct``, or nothing could be measured."""
-    found = spread_pct(values)
-    return len(values) >= LEAST_REPEATS and (found is None or found <= most_pct)
+    pct = spread_pct(values)
+    return len(values) >= LEAST_REPEATS and (pct is None or pct <= most_pct)
 
 
 def _left_out(count: int) -> int:

@@ -75,15 +75,15 @@ class RunProgress:
 
 def seconds_left(runs: list[RunProgress]) -> float | None:
     """Estimate the time left from finished runs, preferably of the same point; ``None`` before the first has finished."""
-    known: dict[str, list[float]] = {run.label: [] for run in runs}
+    by_label: dict[str, list[float]] = {run.label: [] for run in runs}
     for run in runs:
         if run.seconds is not None:
-            known[run.label].append(run.seconds)
-    everything = [seconds for found in known.values() for seconds in found]
+            by_label[run.label].append(run.seconds)
+    everything = [seconds for times in by_label.values() for seconds in times]
     if not everything:
         return None
     left = 0.0
     for run in runs:
         if run.seconds is None:
-            left += max(0.0, statistics.mean(known[run.label] or everything) - run.elapsed)
+            left += max(0.0, statistics.mean(by_label[run.label] or everything) - run.elapsed)
     return round(left, 1)

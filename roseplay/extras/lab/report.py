@@ -140,9 +140,9 @@ def _values(document: Document) -> list[list[Cell]]:
     rows = point_rows(document)
     head, columns = [Cell(_VALUE[document["setting"]])], []
     for name in rows[0]["figures"]:
-        found = [row["figures"][name] for row in rows]
+        spreads = [row["figures"][name] for row in rows]
         unit, values = common_unit(
-            FIGURES[name].unit, *(end for one in found for end in (one["median"], *one["range"]))
+            FIGURES[name].unit, *(end for spread in spreads for end in (spread["median"], *spread["range"]))
         )
         head.append(Cell(_titled(FIGURES[name].title, unit)))
         columns.append(_spreads(values))
@@ -210,7 +210,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 def text_report(document: Document) -> list[str]:
     """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
     title = f"{document['title']}: {_measured_on(document)}, {_runs_text(document)}"
-    labels = [f"  {arm}: {of['label']}" for arm, of in document["arms"].items() if "label" in of]
+    labels = [f"  {arm}: {side['label']}" for arm, side in document["arms"].items() if "label" in side]
     rows = result_table(document)
     wide = [max(map(len, map(str, column))) for column in zip(*rows, strict=True)]
     lines = ["  ".join(f"{cell!s:<{width}}" for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]

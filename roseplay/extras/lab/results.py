@@ -116,13 +116,13 @@ def experiment_of(document: Any) -> dict[str, Any]:
     scenario = OWN if traffic and document["scenario"] == OWN.name else find_scenario(document["scenario"])
     a, b = (arms[arm]["config"] for arm in ARMS)
     own = {*scenario.config, *scenario.compared_config}
-    kept = [name for name in a if name in own or a[name] != b.get(name)]
+    names = [name for name in a if name in own or a[name] != b.get(name)]
     fields = ("scenario", "seed", "repeats", "params", "limits", "name", "max_spread_pct")
     body = {name: document[name] for name in fields if name in document}
     if traffic:
         body = {**body, "params": {}, "traffic": traffic}
     for arm in ARMS:
-        config = {name: arms[arm]["config"][name] for name in kept if name in arms[arm]["config"]}
+        config = {name: arms[arm]["config"][name] for name in names if name in arms[arm]["config"]}
         if config.get("kv_cache_memory") is not None:
             config.pop("num_blocks", None)  # was derived from it
         body[arm.lower()] = {"knobs": arms[arm]["knobs"], "config": config}
@@ -139,8 +139,8 @@ def points_csv(document: Mapping[str, Any]) -> bytes:
     own = [*(["arm"] if "arm" in rows[0] else []), "kept", "runs", *(["sure"] if document["kind"] == "find" else [])]
 
     def cells(row: Mapping[str, Any]) -> list[Any]:
-        found = [row["figures"][name] for name in names]
-        ends = (end for one in found for end in (one["median"], *one["range"]))
+        spreads = [row["figures"][name] for name in names]
+        ends = (end for spread in spreads for end in (spread["median"], *spread["range"]))
         return [row["value"], *(row[name] for name in own), *ends]
 
     columns = [document["setting"], *own, *(f"{name}{end}" for name in names for end in ("", "_min", "_max"))]

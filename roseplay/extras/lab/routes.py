@@ -64,10 +64,10 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
 
     @router.get("/job")
     def job(id: str = "", have: int = 0) -> dict[str, Any]:
-        found = lab_of(host).job(id)
-        if found is None:
+        experiment = lab_of(host).job(id)
+        if experiment is None:
             raise HTTPException(404, "this experiment is not known here: the server started another, or was restarted")
-        status = found.status()
+        status = experiment.status()
         so_far = status["so_far"]
         if have and so_far is not None and sum(row["runs"] for row in point_rows(so_far)) <= have:
             del status["so_far"]  # the page already has these runs

@@ -96,7 +96,7 @@ class SimulatedArm:
             RunError: a request was refused, or the run took too long.
         """
         prompts = {id(one.prompt) for one in workload}
-        self._encoded = {key: kept for key, kept in self._encoded.items() if key in prompts}
+        self._encoded = {key: tokens for key, tokens in self._encoded.items() if key in prompts}
         server = self._server(durations)
         server.set_knobs(self._knobs)
         if not keep_cache:

@@ -104,8 +104,8 @@ class Sweep(Experiment):
         seconds = {} if self.seconds is None else {"seconds": self.seconds}
         of_b = {"b_points": measured["B"]} if "B" in measured else {}
         doubles = {"doubles": True} if self.doubles else {}
-        asked = [point["value"] for point in measured["A"]] if self.doubles else list(self.values)
-        return {**seconds, **doubles, "asked": asked, "points": measured["A"], **of_b}
+        values = [point["value"] for point in measured["A"]] if self.doubles else list(self.values)
+        return {**seconds, **doubles, "asked": values, "points": measured["A"], **of_b}
 
 
 def spaced(first: float, last: float, count: int, *, whole: bool) -> list[float]:

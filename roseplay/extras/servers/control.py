@@ -102,11 +102,11 @@ class Control:
             EngineError: the client is closed, or was closed meanwhile.
         """
         within_s = self._reply_s if timeout is None else timeout
-        asked = self._loop.start(self._ask(method, path, within_s, options))
+        future = self._loop.start(self._ask(method, path, within_s, options))
         try:
-            return asked.result(within_s + _CLOSE_S)  # ends by itself, unless its loop is blocked or ends meanwhile
+            return future.result(within_s + _CLOSE_S)  # ends by itself, unless its loop is blocked or ends meanwhile
         except TimeoutError:
-            asked.cancel()
+            future.cancel()
             raise httpx.ReadTimeout(f"no whole reply within {within_s:g} s") from None
         except concurrent.futures.CancelledError:
             raise EngineError("the engine is closed") from None

@@ -71,14 +71,14 @@ class Exchanges:
             self._live.end(stream, reason)
 
     async def _answer(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:
-        for asked in list(self._usage):
+        for options in list(self._usage):
             try:
-                return await self._ask(stream, path, {**body, "stream_options": asked})
+                return await self._ask(stream, path, {**body, "stream_options": options})
             except RefusedError as error:
                 if error.status not in (400, 422) or not _ABOUT_USAGE.search(str(error)):
                     raise
-                if asked in self._usage:
-                    self._usage.remove(asked)
+                if options in self._usage:
+                    self._usage.remove(options)
         return await self._ask(stream, path, body)
 
     async def _ask(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:

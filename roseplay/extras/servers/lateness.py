@@ -62,5 +62,5 @@ class Lateness:
         with self._lock:
             while samples and samples[0][0] < since_ns:
                 samples.popleft()
-            found = sorted(late_ms for _, late_ms in samples)
-        return found[int(0.95 * (len(found) - 1))] if found else 0.0
+            values = sorted(late_ms for _, late_ms in samples)
+        return values[int(0.95 * (len(values) - 1))] if values else 0.0

@@ -43,8 +43,8 @@ class RemoteStreams(LiveStreams[HttpStream]):
 
     def number_in(self, name: str) -> int | None:
         """Returns the number of the request whose name a server's one contains; ``None`` if it is another client's."""
-        found = re.search(rf"{self._name}(\d{{1,15}})", name)
-        return int(found[1]) if found else None
+        match = re.search(rf"{self._name}(\d{{1,15}})", name)
+        return int(match[1]) if match else None
 
     def add(self, stream: HttpStream) -> None:
         self.causes.submitted(stream.request_id, stream.metrics.submitted_ns)

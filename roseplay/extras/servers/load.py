@@ -182,9 +182,9 @@ def read_blocks(text: str, names: LoadNames) -> tuple[int, int] | None:
     """Returns the size of a KV block in tokens and the number of blocks; ``None`` if the metrics lack them."""
     if names.blocks is None:
         return None
-    family, *of = names.blocks
+    family, *keys = names.blocks
     for name, labels, _ in _samples(text, family):
-        size, count = (labels.get(label, "") for label in of)
+        size, count = (labels.get(label, "") for label in keys)
         if name != family or not _NUMBER.fullmatch(size) or not _NUMBER.fullmatch(count):
             continue
         if int(size) <= _LARGEST_BLOCK and int(count) < _MOST_BLOCKS:

@@ -40,39 +40,39 @@ def object_in(body: bytes) -> dict[str, Any] | None:
 
 def refusal(status: int, body: bytes) -> RefusedError:
     """Returns the error for a reply that is not an answer."""
-    said = sentence_in(object_in(body))
-    if said is None:
-        known = "the server does not accept the key" if status in (401, 403) else None
-        said = with_text(known or f"the server replied with status {status}", body)
-    return RefusedError(status, said)
+    sentence = sentence_in(object_in(body))
+    if sentence is None:
+        reason = "the server does not accept the key" if status in (401, 403) else None
+        sentence = with_text(reason or f"the server replied with status {status}", body)
+    return RefusedError(status, sentence)
 
 
 def with_text(sentence: str, body: bytes) -> str:
     """Returns a sentence with what a body says: the title of a page if it has one, or else its text."""
     text = body[:MOST_REFUSAL].decode("utf-8", "replace")
     title = _TITLE.search(text)
-    said = one_line(html.unescape(title[1] if title else _TAG.sub(" ", text)))
-    return f"{sentence}: {said}" if said else sentence
+    excerpt = one_line(html.unescape(title[1] if title else _TAG.sub(" ", text)))
+    return f"{sentence}: {excerpt}" if excerpt else sentence
 
 
 def sentence_in(document: Mapping[str, Any] | None) -> str | None:
     """Returns the message in an error's JSON, in OpenAI's, FastAPI's or a plain format."""
     for name in ("error", "detail", "message"):
-        said = (document or {}).get(name)
-        if isinstance(said, list) and said and isinstance(said[0], dict):
-            said = _fault(said[0])
-        if isinstance(said, dict):
-            said = said.get("message")
-        if isinstance(said, str) and said.strip():
-            return one_line(said)
+        value = (document or {}).get(name)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            value = _fault(value[0])
+        if isinstance(value, dict):
+            value = value.get("message")
+        if isinstance(value, str) and value.strip():
+            return one_line(value)
     return None
 
 
 def _fault(fault: Mapping[str, Any]) -> str | None:
     """Returns a validation error of FastAPI's with the field that it concerns."""
-    place, said = fault.get("loc"), fault.get("msg")
+    place, message = fault.get("loc"), fault.get("msg")
     field = ".".join(str(part) for part in place[1:]) if isinstance(place, list) else ""
-    return f"{field}: {said}" if field and isinstance(said, str) else said
+    return f"{field}: {message}" if field and isinstance(message, str) else message
 
 
 def failure(error: Exception, root: str) -> str:

@@ -233,15 +233,15 @@ def _metrics(control: Control) -> tuple[str | None, str]:
 
     A route that fails or hangs does not prevent attaching.
     """
-    found: tuple[str | None, str] = None, ""
+    fallback: tuple[str | None, str] = None, ""
     for path in METRICS_PATHS:
         with suppress(httpx.HTTPError):
             text = control.text(path)
             if text is not None and load_names(text) is not None:
                 return path, text
-            if text is not None and found[0] is None and not text.lstrip().startswith(("<", "[", "{")):
-                found = path, text
-    return found
+            if text is not None and fallback[0] is None and not text.lstrip().startswith(("<", "[", "{")):
+                fallback = path, text
+    return fallback
 
 
 def _document(control: Control, path: str) -> dict[str, Any]:
@@ -253,11 +253,11 @@ def _document(control: Control, path: str) -> dict[str, Any]:
 
 def knobs_in(document: Mapping[str, Any]) -> Knobs | None:
     """Returns the knobs of a runtime config; ``None`` if it has none, or has values that are unknown here."""
-    found = document.get("knobs")
-    if not isinstance(found, dict):
+    knobs = document.get("knobs")
+    if not isinstance(knobs, dict):
         return None
     try:
-        return Knobs(**{name: value for name, value in found.items() if name in settings_of(Knobs)})
+        return Knobs(**{name: value for name, value in knobs.items() if name in settings_of(Knobs)})
     except (TypeError, ValueError):
         return None
 

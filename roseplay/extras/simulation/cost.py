@@ -71,11 +71,11 @@ class Parameters:
 
         A CPU multiplies the rows of a decode step no faster than those of prompts, and does not read weights meanwhile.
         """
-        found = cls.default(gpu, shape.weights)
+        defaults = cls.default(gpu, shape.weights)
         if not gpu.cpu:
-            return found
-        row_s = 2.0 * (shape.active + shape.output) / (found.compute_share * gpu.flops(shape.weights))
-        return replace(found, layer_s=_CPU_LAYER_S, sequence_s=row_s / shape.layers)
+            return defaults
+        row_s = 2.0 * (shape.active + shape.output) / (defaults.compute_share * gpu.flops(shape.weights))
+        return replace(defaults, layer_s=_CPU_LAYER_S, sequence_s=row_s / shape.layers)
 
     def as_vector(self) -> np.ndarray:
         """Returns ``[8]`` float64 coefficients in which a step's duration is linear: of shares, the inverse."""
@@ -206,7 +206,7 @@ class CostModel:
         bandwidth = self.gpu.bandwidth_tb_s * 1e12
         weights_s = shape.bytes_read(load.tokens) / parts / bandwidth
         kv_s = load.kv_tokens * shape.kv_bytes_per_token(parts) / bandwidth
-        products, attention = (found / (self.gpu.flops(shape.weights) * parts) for found in self._operations(load))
+        products, attention = (flops / (self.gpu.flops(shape.weights) * parts) for flops in self._operations(load))
         cpu = self.gpu.cpu
         return np.array(
             [

@@ -72,14 +72,14 @@ class Evidence:
     def __str__(self) -> str:
         if self.calibrated_on:
             kind = "own" if self.own else "published"
-            found = (
+            basis = (
                 f"calibrated on {self.calibrated_on} {kind} points of {', '.join(self.models)} (error: {self.errors})"
             )
         else:
-            found = f"uncalibrated (error at {self.errors.points} published points of other deployments: {self.errors})"
+            basis = f"uncalibrated (error at {self.errors.points} published points of other deployments: {self.errors})"
         if not self.validated:
-            found += "; mixtures of experts are not validated"
-        return f"{found}; TTFT under load: {_TTFT if self.first_tokens else 'not compared with measurements'}"
+            basis += "; mixtures of experts are not validated"
+        return f"{basis}; TTFT under load: {_TTFT if self.first_tokens else 'not compared with measurements'}"
 
 
 def cost_model(
@@ -113,9 +113,9 @@ def cost_model(
 
 def _points_of(gpu: str, weights: str) -> tuple[Point, ...]:
     """Returns the points of a GPU and weight format: those of vLLM if there are enough, as engines differ."""
-    found = [p for p in published() if p.gpu == gpu and p.weights == weights and p.measured in _DECODES]
-    of_vllm = [point for point in found if point.engine.startswith("vLLM")]
-    return tuple(of_vllm if len(of_vllm) >= LEAST_POINTS else found)
+    points = [p for p in published() if p.gpu == gpu and p.weights == weights and p.measured in _DECODES]
+    of_vllm = [point for point in points if point.engine.startswith("vLLM")]
+    return tuple(of_vllm if len(of_vllm) >= LEAST_POINTS else points)
 
 
 @cache

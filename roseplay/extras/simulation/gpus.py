@@ -63,16 +63,16 @@ class GPU:
 @cache
 def gpus() -> dict[str, GPU]:
     """Returns all known GPUs by name."""
-    found = [GPU(**row) for row in json.loads(_FILE.read_text("utf-8"))]
-    return {gpu.name: gpu for gpu in found}
+    entries = [GPU(**row) for row in json.loads(_FILE.read_text("utf-8"))]
+    return {gpu.name: gpu for gpu in entries}
 
 
 def find_gpu(name: str) -> GPU:
     """Returns a GPU by its name, in any case; raises ``SimulationError`` with the known names."""
     wanted = name.strip().lower()
-    found = gpus().get(wanted)
-    if found is None:
+    gpu = gpus().get(wanted)
+    if gpu is None:
         near = difflib.get_close_matches(wanted, gpus(), 1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise SimulationError(f"no GPU is called {name!r}: {meant}The known ones are {', '.join(gpus())}")
-    return found
+    return gpu

@@ -101,8 +101,8 @@ def deployment(model: Any, config: EngineConfig) -> tuple[CostModel, Evidence]:
         SimulationError: the model is not found or cannot be simulated; one line.
     """
     assert config.run_as is not None
-    gpu, own = find_hardware(config.run_as)
-    return cost_model(simulated_shape(model), gpu, config.tensor_parallel_size, own)
+    gpu, calibration = find_hardware(config.run_as)
+    return cost_model(simulated_shape(model), gpu, config.tensor_parallel_size, calibration)
 
 
 def simulated_shape(model: Any, weights: str | None = None, kv: str | None = None) -> ModelShape:
@@ -122,10 +122,10 @@ def tokenizer_of_simulated(model: Any, config: EngineConfig) -> Any:
     from roseplay.model.tokenizer import load_tokenizer
 
     try:
-        own = load_tokenizer(model, config)
+        tokenizer = load_tokenizer(model, config)
     except UnsupportedModelError:
-        own = None
-    return own if own is not None else load_tokenizer(EMBEDDED, config)
+        tokenizer = None
+    return tokenizer if tokenizer is not None else load_tokenizer(EMBEDDED, config)
 
 
 def _directory(model: str) -> str:

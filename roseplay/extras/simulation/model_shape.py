@@ -234,9 +234,9 @@ def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], na
     kinds = [str(kind) for kind in config.get("layer_types") or config.get("layers_block_type") or ()]
     other = next((kind for kind in kinds if any(part in kind for part in _OTHER_LAYERS)), None)
     if other is None:
-        given = [name for name, size in sizes.items() if size]
+        names = [name for name, size in sizes.items() if size]
         other = next(
-            (kind for begin, kind in _OTHER_SIZES.items() if any(name.startswith(begin) for name in given)), None
+            (kind for begin, kind in _OTHER_SIZES.items() if any(name.startswith(begin) for name in names)), None
         )
     if other is not None or config.get("is_encoder_decoder"):
         what = f"layers of the kind {other}" if other else "layers without attention, or an encoder"
@@ -244,15 +244,15 @@ def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], na
 
 
 def _stored_format(config: Mapping[str, Any], name: str) -> str:
-    found = config.get("quantization_config")
-    if not isinstance(found, Mapping):
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping):
         return "bf16"
-    method, bits = str(found.get("quant_method")), found.get("bits") or found.get("w_bit")
+    method, bits = str(quantization.get("quant_method")), quantization.get("bits") or quantization.get("w_bit")
     if bits in (4, 8):
         return f"int{int(bits)}"
     if method == "bitsandbytes":
-        return "int4" if found.get("load_in_4bit") else "int8"
-    if "fp4" in str(found.get("quant_algo") or found.get("format") or "").lower():
+        return "int4" if quantization.get("load_in_4bit") else "int8"
+    if "fp4" in str(quantization.get("quant_algo") or quantization.get("format") or "").lower():
         return "fp4"
     if method not in _METHODS:
         raise SimulationError(
@@ -262,7 +262,7 @@ def _stored_format(config: Mapping[str, Any], name: str) -> str:
 
 
 def _kv_format(config: Mapping[str, Any]) -> str:
-    found = config.get("quantization_config")
-    if not isinstance(found, Mapping):
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping):
         return "bf16"
-    return "fp8" if found.get("kv_cache_scheme") or found.get("kv_cache_quant_algo") else "bf16"
+    return "fp8" if quantization.get("kv_cache_scheme") or quantization.get("kv_cache_quant_algo") else "bf16"

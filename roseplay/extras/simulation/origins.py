@@ -52,10 +52,10 @@ def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_block
         num_blocks: KV blocks in the pool, including block 0.
     """
     published = published_of(cost.gpu.name, cost.shape.name, cost.shape.weights, cost.tensor_parallel)
-    said, formula = str(evidence), _FORMULA if cost.gpu.cpu else _FORMULA + _PADDED
+    sentence, formula = str(evidence), _FORMULA if cost.gpu.cpu else _FORMULA + _PADDED
     return {
         "label": evidence.label,
-        "said": f"{said[0].upper()}{said[1:]}.",
+        "said": f"{sentence[0].upper()}{sentence[1:]}.",
         "labels": _labels(evidence),
         "formula": f"{formula} {_FITTED}" if evidence.calibrated_on else formula,
         "gpu": _gpu(cost),
@@ -134,15 +134,15 @@ def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
     loads = (cost.decode(_DECODES, _CONTEXT), cost.prompt(_PROMPT))
     parts = [cost.terms(load) * cost.parameters.as_vector() * 1e3 for load in loads]
     defaults = Parameters.start(cost.gpu, cost.shape)
-    found = []
+    terms = []
     for index, (name, words, shown, factor) in enumerate(_TERMS):
         if (name == "exchange between GPUs" and cost.tensor_parallel == 1) or (name in _OF_CPUS and not cost.gpu.cpu):
             continue
-        value, default = (shown.format(factor * astuple(of)[index]) for of in (cost.parameters, defaults))
+        value, default = (shown.format(factor * astuple(values)[index]) for values in (cost.parameters, defaults))
         fitted = f"fitted, by default {default}" if evidence.calibrated_on else "default"
         ms = [round(float(part[index]), 2) for part in parts]
-        found.append({"name": name, "words": words, "value": value, "origin": fitted, "ms": ms})
-    return found
+        terms.append({"name": name, "words": words, "value": value, "origin": fitted, "ms": ms})
+    return terms
 
 
 def _published_point(cost: CostModel, point: Point) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _load(point: Measurement) -> str:
 
 
 def _not_modelled(cost: CostModel) -> list[str]:
-    found = [line.format(server_ms=1e3 * cost.parameters.server_s) for line in _NOT_MODELLED]
+    lines = [line.format(server_ms=1e3 * cost.parameters.server_s) for line in _NOT_MODELLED]
     if cost.shape.unmodelled:
-        found.append(f"Of {cost.shape.name}: {cost.shape.unmodelled}.")
-    return found
+        lines.append(f"Of {cost.shape.name}: {cost.shape.unmodelled}.")
+    return lines

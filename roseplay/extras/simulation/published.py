@@ -63,15 +63,15 @@ def _of_group(group: dict[str, Any]) -> list[Point]:
     names = ("gpu", "model", "weights", "tensor_parallel", "engine", "measured", "source", "file")
     about = {name: group[name] for name in names} | {"kv": group.get("kv", "bf16")}
     length = group.get("length", 1)  # mean share of the nominal lengths, where these were varied
-    found = []
+    points = []
     for row in group["rows"]:
         if "streams" not in row:  # a step
             sizes = {"prompt": row.get("prompt", 0), "streams": row.get("decodes", 1), "context": row.get("context", 0)}
-            found.append(Point(**about, **sizes, seconds=row["ms"] / 1e3))
+            points.append(Point(**about, **sizes, seconds=row["ms"] / 1e3))
             continue
         first = row.get("ttft_ms") or [None] * len(row["streams"])
         for streams, ms, ttft_ms in zip(row["streams"], row["ms"], first, strict=True):
-            found.append(
+            points.append(
                 Point(
                     **about,
                     prompt=round(row["prompt"] * length),
@@ -81,4 +81,4 @@ def _of_group(group: dict[str, Any]) -> list[Point]:
                     ttft_s=None if ttft_ms is None else ttft_ms / 1e3,
                 )
             )
-    return found
+    return points

@@ -74,12 +74,12 @@ class SimulatedRunner:
         self._clock = clock
         self.text = tuple(token % cost.shape.vocab for token in text)
         self._repeated = self.text  # as often as the longest run of tokens needs it
-        asked, limit = config.max_model_len, cost.shape.max_len
-        if asked is not None and asked > limit:
+        length, limit = config.max_model_len, cost.shape.max_len
+        if length is not None and length > limit:
             raise SimulationError(
-                f"max_model_len is {asked:,}, but {cost.shape.name} allows {limit:,}: set it to that or less"
+                f"max_model_len is {length:,}, but {cost.shape.name} allows {limit:,}: set it to that or less"
             )
-        self.max_model_len = asked or limit
+        self.max_model_len = length or limit
         self.num_blocks = choose_num_blocks(cost, config, self.max_model_len)
         self._free_ns = 0  # when the device has computed all that was launched
         self._last: tuple[Step | None, float] = (None, 0.0)

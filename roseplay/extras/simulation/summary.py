@@ -90,10 +90,10 @@ def _percentiles(values: np.ndarray, weights: np.ndarray) -> tuple[float, float,
         return (0.0, 0.0, 0.0)
     order = np.argsort(values)
     values, upto = values[order], np.cumsum(weights[order])
-    found = []
+    percentiles = []
     for percent in (50, 95, 99):
         position = (int(upto[-1]) - 1) * percent / 100
         low = values[np.searchsorted(upto, int(position), side="right")]
         high = values[np.searchsorted(upto, min(int(position) + 1, int(upto[-1]) - 1), side="right")]
-        found.append(float(low + (high - low) * (position - int(position))))
-    return (found[0], found[1], found[2])
+        percentiles.append(float(low + (high - low) * (position - int(position))))
+    return (percentiles[0], percentiles[1], percentiles[2])

@@ -21,8 +21,8 @@ _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 def has(*names: str) -> bool:
     """Returns whether the CPU has all of these features, by LLVM's names."""
-    found = _features()
-    return all(found.get(name, False) for name in names)
+    features = _features()
+    return all(features.get(name, False) for name in names)
 
 
 def has_neon() -> bool:
@@ -41,8 +41,8 @@ def _features() -> Mapping[str, bool]:
     if numba.config.CPU_NAME or numba.config.CPU_FEATURES:
         named = (word.strip() for word in (numba.config.CPU_FEATURES or "").split(","))
         return {word[1:]: word.startswith("+") for word in named if word}
-    found = dict(binding.get_host_cpu_features())
-    return found if numba.config.ENABLE_AVX else {name: on and "avx" not in name for name, on in found.items()}
+    features = dict(binding.get_host_cpu_features())
+    return features if numba.config.ENABLE_AVX else {name: on and "avx" not in name for name, on in features.items()}
 
 
 def _is_granted() -> bool:

@@ -201,7 +201,7 @@ def _maker(
     by_kind = defaultdict[str | None, list[tuple[int, int]]](list)
     for stored, size in sizes:
         by_kind[stored or kind].append(size)
-    chosen = {stored: choose(dtype, of, stored) for stored, of in by_kind.items()}
+    chosen = {stored: choose(dtype, group, stored) for stored, group in by_kind.items()}
     for stored, products in chosen.items():
         logger.info("linear layers (%s) are multiplied by %s", stored or dtype, products)
 

@@ -201,8 +201,8 @@ def _pause(context):
         if platform.machine().lower() in ("x86_64", "amd64"):
             kind = ir.FunctionType(ir.VoidType(), [])
             name = "llvm.x86.sse2.pause"
-            found = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-            builder.call(found, [])
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(function, [])
         return context.get_dummy_value()
 
     return types.void(), generate

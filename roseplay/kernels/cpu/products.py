@@ -86,7 +86,7 @@ class Products:
         """Describes the measurements; "" if there were none."""
         if not self.measured:
             return ""
-        times = (f"{kind} {'/'.join(f'{of[rows]:.0f}' for rows in ROWS)}" for kind, of in self.measured.items())
+        times = (f"{kind} {'/'.join(f'{costs[rows]:.0f}' for rows in ROWS)}" for kind, costs in self.measured.items())
         inner, outer = self.size
         reads = f"one row reads {self.bandwidth / 1e9:.0f} GB/s, {self.share:.0%} of what plain reading reaches; "
         return f"{reads}µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)}"
@@ -171,18 +171,18 @@ def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
     blocks = bool(measured.keys() & {INTEGERS, EXPANDED})
     few, many = (INTEGERS, EXPANDED) if blocks else (VECTORS, TILES)
     vectors, tiles, theirs = (measured.get(kind) for kind in (few, many, ONEDNN))
-    found: dict[tuple[bool, int | None], float] = {}
+    means: dict[tuple[bool, int | None], float] = {}
     if tiles is not None and not (blocks and vectors is not None):
-        found[True, 1] = mean_log(tiles)
+        means[True, 1] = mean_log(tiles)
     if vectors is not None:
-        found[True, None] = mean_log(vectors)
+        means[True, None] = mean_log(vectors)
     if vectors is not None and tiles is not None:
         for least in (1, *ROWS[1:]):
-            found[True, least] = mean_log({rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS})
+            means[True, least] = mean_log({rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS})
     if theirs is not None:
-        found[False, None] = mean_log(theirs)
-    simple, best = next(iter(found)), min(found, key=found.__getitem__)
-    strips, tiles_from = best if found[best] < found[simple] + math.log(_CLEARLY) else simple
+        means[False, None] = mean_log(theirs)
+    simple, best = next(iter(means)), min(means, key=means.__getitem__)
+    strips, tiles_from = best if means[best] < means[simple] + math.log(_CLEARLY) else simple
     return Products(strips, tiles_from, measured, size, blocks)
 
 
@@ -229,8 +229,8 @@ def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> d
     inner = weight.shape[1]
     for kind, run in list(kinds.items()):
         x = torch.linspace(-1, 1, 3 * inner).to(dtype).view(3, inner)
-        found, expected = run(x, 0), functional.linear(x.float(), weight)
-        if not torch.allclose(found.float(), expected, rtol=0.02, atol=0.02 * inner**0.5):
+        result, expected = run(x, 0), functional.linear(x.float(), weight)
+        if not torch.allclose(result.float(), expected, rtol=0.02, atol=0.02 * inner**0.5):
             logger.warning("products by %s are wrong on this CPU, and are not used", kind)
             del kinds[kind]
     return kinds

@@ -286,9 +286,9 @@ class RecordedSteps:
             return logits  # they cannot be compared
         if not same(logits, replayed):
             raise NotReplayableError("a replay gave other logits")
-        for expected, found in zip(self._read_states(host), replayed_states, strict=True):
+        for expected, state in zip(self._read_states(host), replayed_states, strict=True):
             if not same(
-                expected.to(logits.dtype), found.to(logits.dtype)
+                expected.to(logits.dtype), state.to(logits.dtype)
             ):  # they are computed from numbers of that dtype
                 raise NotReplayableError("a replay left other states")
         step.checked[_has_prompts(host)] = True
@@ -305,9 +305,9 @@ class RecordedSteps:
         """Set the states of a batch's rows to what ``_read_states`` returned."""
         if self._states is None:
             return
-        slots, found = torch.from_numpy(host.state_slots), iter(states)
+        slots, iterator = torch.from_numpy(host.state_slots), iter(states)
         for layer, shapes in self._states.shapes.items():
-            self._states.write(layer, slots, [next(found) for _ in shapes])
+            self._states.write(layer, slots, [next(iterator) for _ in shapes])
 
     def _refuse(self, why: str) -> None:
         self.refused = why

@@ -37,13 +37,13 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        found = list(result) if isinstance(result, list | tuple) else [result]
-        if not all(isinstance(x, torch.Tensor) for x in found):
+        results = list(result) if isinstance(result, list | tuple) else [result]
+        if not all(isinstance(x, torch.Tensor) for x in results):
             raise NotReplayableError(f"{func} returns numbers to the host")
-        if any(x.is_mkldnn for x in found):
+        if any(x.is_mkldnn for x in results):
             raise NotReplayableError(f"{func} packs a weight in every step")
         mutable = func._schema.is_mutable
-        if not mutable and any(_share_memory(x, y) for x in found for y in _tensors([args, *kwargs.values()])):
+        if not mutable and any(_share_memory(x, y) for x in results for y in _tensors([args, *kwargs.values()])):
             return result  # a view: replays update it through its base
         if any(tag in func.tags for tag in _UNFIT) and not _indexes_by_integers(func, args):
             raise NotReplayableError(f"{func} depends on values or on random numbers")
@@ -53,7 +53,7 @@ class Recorder(TorchDispatchMode):
         if mutable:
             self._calls.append(partial(func, *args, **kwargs))
             return result
-        kept = [self._arena.tensor(x) for x in found]
+        kept = [self._arena.tensor(x) for x in results]
         if (
             func is torch.ops.aten.add.Tensor
             and residual_add is not None
@@ -62,7 +62,7 @@ class Recorder(TorchDispatchMode):
         ):
             residual_add.add(args[0], args[1], self._arena.alias(kept[0]))
         elif func._overloadpacket.__name__ not in _ALLOCATIONS:
-            self._calls.append(_written_to(func, args, kwargs, found, [self._arena.alias(x) for x in kept]))
+            self._calls.append(_written_to(func, args, kwargs, results, [self._arena.alias(x) for x in kept]))
         return kept[0] if isinstance(result, torch.Tensor) else type(result)(kept)
 
 

@@ -179,8 +179,8 @@ class _Tile(Emitter):
         constraints += [str(i) for i in range(sums)] + ["r"] * (len(given) - sums) + ["~{memory}"]
         vector = ir.VectorType(FLOAT, self.lanes)
         kind = ir.FunctionType(ir.LiteralStructType([vector] * outputs), [value.type for value in given])
-        found = self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
-        return [self.builder.extract_value(found, number) for number in range(sums)]
+        result = self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=True)
+        return [self.builder.extract_value(result, number) for number in range(sums)]
 
     def lines(self, step: int, strip: str, places: list[str], registers: list[str]) -> list[str]:
         """Returns the assembly of one step: the multiplying instruction broadcasts the number of x itself."""

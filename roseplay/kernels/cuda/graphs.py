@@ -68,14 +68,14 @@ class Bucket:
 
 def make_buckets(decodes: tuple[int, ...] = DECODES, mixed: tuple[int, ...] = MIXED) -> list[Bucket]:
     """Returns buckets of decode steps, then of mixed ones, smallest first. Mixed ones have an extra row for padding."""
-    found = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
+    buckets = [Bucket(tokens, tokens, tokens) for tokens in sorted(decodes)]
     for tokens in sorted(mixed):
         most = min(tokens, max(decodes))
         few = max(1, tokens // TOKENS_OF_A_ROW - 1) if tokens >= LEAST_FEW else most
         for held in sorted({rows for rows in (few, SOME_ROWS) if rows < most} | {most}):
             rows = held + 1
-            found.append(Bucket(tokens, rows + (rows == tokens), held))
-    return found
+            buckets.append(Bucket(tokens, rows + (rows == tokens), held))
+    return buckets
 
 
 def _decodes_of(buckets: list[Bucket], requests: int) -> list[Bucket]:

@@ -119,20 +119,20 @@ class _Stub(nn.Module):
 def _same_layer(module: nn.Module, layer: FusedLayer, x: torch.Tensor) -> bool:
     """Returns whether both compute the same around attention and the MLP, and pass the same arguments to them."""
     names = list(inspect.signature(type(module).forward).parameters)[2:]  # after self and the hidden states
-    given = {name: object() for name in names if name not in ("args", "kwargs")} | {"paged": object()}
-    own = {name: module.get_submodule(name) for name in ("self_attn", "mlp")}
+    arguments = {name: object() for name in names if name not in ("args", "kwargs")} | {"paged": object()}
+    parts = {name: module.get_submodule(name) for name in ("self_attn", "mlp")}
     results, passed = [], []
     try:
         for forward in (layer._plain, layer.forward):
             stubs = {"self_attn": _Stub(True), "mlp": _Stub(False)}
             _replace(module, stubs)
-            results.append(forward(x, **given))
+            results.append(forward(x, **arguments))
             passed.append([stub.arguments for stub in stubs.values()])
         return passed[0] == passed[1] and same(*results)
     except (AttributeError, RuntimeError, TypeError, ValueError):  # another kind of layer
         return False
     finally:
-        _replace(module, own)
+        _replace(module, parts)
 
 
 def _replace(module: nn.Module, parts: Mapping[str, nn.Module]) -> None:

@@ -94,16 +94,16 @@ def _cut(row, temperature, largest, low, least, wanted, WEIGHTS: tl.constexpr, S
             x = _load(row, begin + tl.arange(0, BLOCK), VOCABULARY)
             amount = _amount(tl.div_rn(x, temperature), least, scaled_largest, WEIGHTS)
             sums += tl.where(_order(x, SHIFT)[None, :] >= pivots[:, None], amount[None, :], 0)
-        found = tl.sum(sums, 1)
+        totals = tl.sum(sums, 1)
         if WEIGHTS:
-            enough = tl.where(enough == 0.0, wanted * tl.max(found, 0).to(tl.float64), enough)
+            enough = tl.where(enough == 0.0, wanted * tl.max(totals, 0).to(tl.float64), enough)
         else:
             enough = wanted
-        reached = found.to(tl.float64) >= enough
+        reached = totals.to(tl.float64) >= enough
         low = tl.maximum(low, tl.max(tl.where(reached, pivots, low), 0))
         high = tl.minimum(high, tl.min(tl.where(reached, high, pivots), 0))
-        at_low = tl.minimum(at_low, tl.min(tl.where(reached, found, at_low), 0))
-        at_high = tl.maximum(at_high, tl.max(tl.where(reached, at_high, found), 0))
+        at_low = tl.minimum(at_low, tl.min(tl.where(reached, totals, at_low), 0))
+        at_high = tl.maximum(at_high, tl.max(tl.where(reached, at_high, totals), 0))
         lowest = tl.div_rn(_at_order(low, SHIFT), temperature)
         alone = _amount(lowest, lowest, scaled_largest, WEIGHTS)  # no token between counts less
         done = (at_low.to(tl.float64) == enough) | (2 * (at_low - at_high) < 3 * alone)

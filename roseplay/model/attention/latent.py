@@ -54,8 +54,8 @@ class LatentProjection(nn.Module):
 def projections(model: nn.Module) -> dict[Any, LatentProjection]:
     """Returns the projection of each attention module that has one and expands latents by it alone, which a trial on random
     numbers shows."""
-    found = ((module, _projection(module)) for module in model.modules())
-    return {module: projection for module, projection in found if projection is not None}
+    pairs = ((module, _projection(module)) for module in model.modules())
+    return {module: projection for module, projection in pairs if projection is not None}
 
 
 def keep_expanded(module: Any, kept: dict[Any, tuple[torch.Tensor, torch.Tensor]]) -> None:
@@ -113,11 +113,11 @@ def _agrees(module: Any, projection: LatentProjection, rope_dim: int) -> bool:
     try:
         keys, values = getattr(module, _EXPAND)(latent, rotary_key)
         expected = (q.transpose(0, 1) @ keys[0].transpose(1, 2), values[0])
-        found = projection.queries(q).transpose(0, 1) @ torch.cat((latent, rotary_key), -1)[0].transpose(1, 2)
+        scores = projection.queries(q).transpose(0, 1) @ torch.cat((latent, rotary_key), -1)[0].transpose(1, 2)
         results = projection.values(latent[0].expand(heads, -1, -1).transpose(0, 1)).transpose(0, 1)
     except (RuntimeError, TypeError, ValueError):
         return False
-    return all(_near(*pair) for pair in zip(expected, (found, results), strict=True))
+    return all(_near(*pair) for pair in zip(expected, (scores, results), strict=True))
 
 
 def _near(expected: torch.Tensor, found: torch.Tensor) -> bool:

@@ -88,8 +88,8 @@ _PLAIN = LayerPattern()
 
 def pattern_of(module: torch.nn.Module) -> LayerPattern:
     """Returns the pattern of an attention module."""
-    found: LayerPattern = getattr(module, _ATTRIBUTE, _PLAIN)
-    return found
+    pattern: LayerPattern = getattr(module, _ATTRIBUTE, _PLAIN)
+    return pattern
 
 
 def share_keys(model: torch.nn.Module, kv_layers: dict[int, int]) -> None:
@@ -134,8 +134,8 @@ def _config_reach(config: Any, layer: int) -> Reach:
 
 def _attention_modules(model: torch.nn.Module) -> list[tuple[Any, int]]:
     """Returns the modules with a layer index: those that attend, and a few others, on which a pattern has no effect."""
-    found = ((module, getattr(module, "layer_idx", None)) for module in model.modules())
-    return [(module, layer) for module, layer in found if isinstance(layer, int)]
+    pairs = ((module, getattr(module, "layer_idx", None)) for module in model.modules())
+    return [(module, layer) for module, layer in pairs if isinstance(layer, int)]
 
 
 def _change(module: torch.nn.Module, **fields: Any) -> None:

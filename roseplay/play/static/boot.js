@@ -16,8 +16,8 @@
   // A first visitor sees few controls and one chart: "simple". The address and the command line can say which.
   const { content } = document.querySelector("meta[name=rose-view]");
   const known = view === "first" ? "" : view, usual = visited && view !== "first" ? "full" : "simple";
-  const asked = new URLSearchParams(location.search).get("view") ?? "";
-  body.dataset.view = (["simple", "full"].includes(asked) && asked) || known || content || usual;
+  const param = new URLSearchParams(location.search).get("view") ?? "";
+  body.dataset.view = (["simple", "full"].includes(param) && param) || known || content || usual;
   body.classList.add("rp-first"); // until something has streamed, see live/story.js
   document.addEventListener("click", (/** @type {any} */ { target }) => {
     if (!target.closest("#rp-view")) return;

@@ -156,16 +156,16 @@ class BurstWatch:
                 self._gaps.append(Gap(token.request_id, token.step_id, token.t, token.itl_ms))
 
     def _take_step(self, step: StepRow) -> None:
-        own = [entry for entry in step.entries if entry.request_id in self._own]
-        self._saved.update((entry.request_id, entry) for entry in own)
+        entries = [entry for entry in step.entries if entry.request_id in self._own]
+        self._saved.update((entry.request_id, entry) for entry in entries)
         if step.draft_tokens:
-            self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in own)
+            self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in entries)
         if step.limit in self._waited:
             self._waited[step.limit].update(self._own.keys() - self._saved.keys())
         self._preempted.update(step.preempted)
         self._recomputed += step.recomputed_tokens
         self._swapped += step.swapped_out
-        if not any(entry.prompt_tokens for entry in own):
+        if not any(entry.prompt_tokens for entry in entries):
             return
         self._steps += 1
         ms = step.t1 - step.t0
@@ -192,21 +192,21 @@ class BurstWatch:
 
     def facts(self) -> BurstFacts | None:
         """Returns the facts once it is computed; ``None`` if some of its requests were stopped before answering."""
-        own = self._own
-        ttft = sorted(request.ttft_ms for request in own.values() if request.ttft_ms is not None)
+        requests = self._own
+        ttft = sorted(request.ttft_ms for request in requests.values() if request.ttft_ms is not None)
         p50, p95 = percentile(ttft, 50), percentile(ttft, 95)
-        if len(ttft) < max(len(own), self._about.get("size", 0)) or p50 is None or p95 is None:
+        if len(ttft) < max(len(requests), self._about.get("size", 0)) or p50 is None or p95 is None:
             return None
         done = self._done
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
         readers = [gap for gap in here if gap.request_id in self._streaming]
-        own_gaps = self._gaps_of(own)
+        own_gaps = self._gaps_of(requests)
         factors = self._run.factors(self.arrived)
         usual = self._usual_ms if len(factors) == 1 else None
         pause = NOTICED_MS if usual is None else max(PAUSE_MS + usual, PAUSE_RATIO * usual)
         waited_for = max(self._waited, key=lambda limit: len(self._waited[limit]))
         saved = sorted(entry.cached + entry.shared for entry in self._saved.values())
-        saved = [0] * (len(own) - len(saved)) + saved
+        saved = [0] * (len(requests) - len(saved)) + saved
         return BurstFacts(
             burst=self.burst,
             kind=self._about.get("kind"),
@@ -216,8 +216,8 @@ class BurstWatch:
             undisturbed=all(t < self.arrived for t, _, _ in self._run.changes),
             arrived=self.arrived,
             done=done,
-            prompts=len(own),
-            prompt_tokens=sum(request.prompt_tokens for request in own.values()),
+            prompts=len(requests),
+            prompt_tokens=sum(request.prompt_tokens for request in requests.values()),
             saved_tokens=sum(saved),
             cached_tokens=sum(entry.cached for entry in self._saved.values()),
             shared_head=saved[len(saved) // 2],

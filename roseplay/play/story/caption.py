@@ -38,12 +38,12 @@ Caption = list[Segment]
 
 def caption(sentences: Iterable[Forms], figures: Figures) -> Caption:
     """Returns the sentences that can be told with these figures."""
-    told: Caption = []
+    segments: Caption = []
     for forms in sentences:
         filled = (_filled(form, figures) for form in ((forms,) if isinstance(forms, str) else forms))
         if sentence := next(filter(None, filled), None):
-            told += [Segment(" "), *sentence] if told else sentence
-    return told
+            segments += [Segment(" "), *sentence] if segments else sentence
+    return segments
 
 
 def _filled(form: str, figures: Figures) -> Caption | None:

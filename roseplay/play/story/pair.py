@@ -90,12 +90,12 @@ def comparable(facts: BurstFacts, other: BurstFacts) -> bool:
 
 def last_comparable(facts: BurstFacts, before: Sequence[BurstFacts]) -> BurstFacts | None:
     """Returns the last of these that can be compared with ``facts``."""
-    return next((one for one in reversed(before) if comparable(facts, one)), None)
+    return next((burst for burst in reversed(before) if comparable(facts, burst)), None)
 
 
 def compared(before: BurstFacts, after: BurstFacts) -> list[Compared]:
     """Returns how two comparable bursts differ in what the settings that differ are for, at most ``_FIGURES`` of it."""
-    meant = [one for name in changed_settings(before.knobs, after.knobs) for one in _FOR.get(name, ())]
+    meant = [measure for name in changed_settings(before.knobs, after.knobs) for measure in _FOR.get(name, ())]
     rows = []
     for measure in dict.fromkeys([*meant, *_USUAL, _GAP]):
         a, b = measure.of(before), measure.of(after)
@@ -127,9 +127,9 @@ def before_and_after(before: BurstFacts | None, after: BurstFacts) -> Caption:
 
 def _values(row: Compared, name: str, words: str) -> dict[str, str]:
     unit = "" if row.measure.unit == "tokens" else f" {row.measure.unit}"
-    said = row.measure.words.capitalize() if words == " " else words + row.measure.words
+    phrase = row.measure.words.capitalize() if words == " " else words + row.measure.words
     before, after = (text + unit for text in row.texts)
-    return {name: said, f"{name}_after": after, f"{name}_before": before, f"{name}_slow": row.slow}
+    return {name: phrase, f"{name}_after": after, f"{name}_before": before, f"{name}_slow": row.slow}
 
 
 def _mark(row: Compared, effect: Compared | None) -> Mark:
@@ -144,7 +144,7 @@ def _mark(row: Compared, effect: Compared | None) -> Mark:
 def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
     """Returns the picture of two comparable bursts that have been answered."""
     names = changed_settings(before.knobs, after.knobs)
-    reach = _AFTER * max(one.done - one.arrived for one in (before, after)) + _AFTER_MS
+    reach = _AFTER * max(burst.done - burst.arrived for burst in (before, after)) + _AFTER_MS
     same = "the same " if after.seed is not None and after.seed == before.seed else ""
     readers = f"of {many(after.streaming, 'reader')}, strong until the prompts had their first tokens"
     rows = compared(before, after)
@@ -156,7 +156,7 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
         "longest": "readers' longest pause",
         "moment": "burst",
         "unit": f"ms{slowed_text(after.factors)}",
-        "sides": [_side(one, names, reach) for one in (before, after)],
+        "sides": [_side(burst, names, reach) for burst in (before, after)],
         "figures": [_figure(row, effect) for row in rows],
     }
 

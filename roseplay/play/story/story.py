@@ -78,12 +78,12 @@ class Story:
         Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, ``lines``, one or two captions
         as ``for_page`` returns them, the ``figures`` of each, and of a burst its ID and that of the ``compared`` one.
         """
-        said = self._take_bursts(frame)
-        said = said or self._take_steady(frame)
+        message = self._take_bursts(frame)
+        message = message or self._take_steady(frame)
         with self._lock:
-            said, self._next = self._next or said, None
-        self.latest = said or self.latest
-        return said
+            message, self._next = self._next or message, None
+        self.latest = message or self.latest
+        return message
 
     # -- bursts
 
@@ -93,13 +93,13 @@ class Story:
             if burst is not None and burst > self._newest:
                 self._watched[burst] = BurstWatch(burst, self._run)
                 self._newest = burst
-        said = None
+        message = None
         for burst, watch in list(self._watched.items()):
             watch.take(frame)
             answered = watch.answered(frame["t"])
             if answered or (burst not in self._facts and watch.computed(frame["t"])):
-                said = self._close(watch, frame["t"], answered) or said
-        return said
+                message = self._close(watch, frame["t"], answered) or message
+        return message
 
     def _close(self, watch: BurstWatch, t: float, answered: bool) -> dict[str, Any] | None:
         """Take the facts of a burst that is computed or answered; returns a message if there was none about it yet."""
@@ -115,12 +115,12 @@ class Story:
         other = None if facts is None else last_comparable(facts, earlier)
         if answered and facts is not None and other is not None:
             self._pair = burst_pair(other, facts)
-        said, known = (_lines(one, other) for one in (facts, before))
-        if facts is None or watch.arrived < self._told_ms or said == known:
+        lines, lines_before = (_lines(one, other) for one in (facts, before))
+        if facts is None or watch.arrived < self._told_ms or lines == lines_before:
             return None
         self._said_burst_ms = t
         compared = {} if other is None else {"compared": other.burst}
-        return _said("burst", t, said, burst=facts.burst, **compared)
+        return _said("burst", t, lines, burst=facts.burst, **compared)
 
     # -- steady traffic
 

@@ -108,11 +108,11 @@ class Prompts(Endpoints):
         it is a request of its own that only the live views show, greedy by default. ``ignore_eos``: answer exactly
         ``max_new_tokens`` tokens.
         """
-        given = _given(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, **settings)
+        changes = _given(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, system=system, **settings)
         if not tab:
-            params = dataclasses.replace(_params(given), ignore_eos=ignore_eos)
+            params = dataclasses.replace(_params(changes), ignore_eos=ignore_eos)
             return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
-        lanes = {number: self.playground.chats.settings(tab, number).changed(given) for number in _numbers(lane)}
+        lanes = {number: self.playground.chats.settings(tab, number).changed(changes) for number in _numbers(lane)}
         await self.submissions.check_grammars(self.playground.engine, *lanes.values())
         send = partial(self._to_lanes, prompt, lanes, tab, ignore_eos=ignore_eos, edit=edit)
         return {"ids": await self.submissions.run(send)}
@@ -208,8 +208,8 @@ class Steering(Endpoints):
         """
         who: dict[str, Any] = {"tab_id": tab, "tenant": tenant or None, "priority": priority}
         what: dict[str, Any] = {"kind": kind, "max_new_tokens": max_new_tokens, "seed": seed}
-        made = await self.submissions.run(partial(self.playground.traffic.burst, size=size, **what, **who))
-        return {"burst": made.burst_id, "seed": made.seed, "ids": [tracked.request_id for tracked in made.requests]}
+        burst = await self.submissions.run(partial(self.playground.traffic.burst, size=size, **what, **who))
+        return {"burst": burst.burst_id, "seed": burst.seed, "ids": [tracked.request_id for tracked in burst.requests]}
 
     @endpoint
     async def steady(
@@ -240,8 +240,8 @@ class Steering(Endpoints):
     @endpoint
     def set_knobs(self, knobs: Any = None) -> dict:
         """Change any knobs, as a JSON object; returns all of them. Text is read as what is typed into a knob's box."""
-        asked = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
-        return self.playground.set_knobs({name: _typed(name, value) for name, value in asked.items()})
+        changes = {} if knobs is None else json_object(knobs, "the knobs", '{"prefill_max_tokens": 256}')
+        return self.playground.set_knobs({name: _typed(name, value) for name, value in changes.items()})
 
     @endpoint
     def stop(

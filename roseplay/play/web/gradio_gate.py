@@ -112,9 +112,9 @@ class GradioGate:
         if not isinstance(call, dict):
             raise BadCallError(422, 'the body must be a JSON object, such as {"data": ["hello"]}')
         for name in ("session_hash", "event_id"):
-            given = call.get(name)
-            if given is not None and not (isinstance(given, str) and _ID.fullmatch(given)):
-                raise BadCallError(422, f"{name} is {shown(given)}: use 1 to 64 letters, digits, - or _")
+            value = call.get(name)
+            if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
+                raise BadCallError(422, f"{name} is {shown(value)}: use 1 to 64 letters, digits, - or _")
         _, _, route, *name_of = path.split("/")
         if route == "queue":
             self._check_event(call)

@@ -36,11 +36,11 @@ def add_recording_routes(app: FastAPI, host: PageHost) -> None:
         if name == "recording":
             return StreamingResponse(pieces(lines), media_type=media_type, headers=headers)
         try:
-            made = export_in_process(name, lines)
+            export = export_in_process(name, lines)
         except ExportError as error:
             raise HTTPException(503, str(error)) from None
-        headers["Content-Length"] = str(os.fstat(made.fileno()).st_size)
-        return StreamingResponse(_read(made), media_type=media_type, headers=headers)
+        headers["Content-Length"] = str(os.fstat(export.fileno()).st_size)
+        return StreamingResponse(_read(export), media_type=media_type, headers=headers)
 
     @app.get("/ui/demo.jsonl")
     def shipped() -> Response:

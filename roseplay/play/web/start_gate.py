@@ -28,10 +28,10 @@ def start_reply(scope: Scope, host: EngineHost) -> Response | None:
         host.asked()
         return JSONResponse({"start": {**status.figures(), "back": host.goes_back_to}}, headers=_FRESH)
     if reading and path in ("/health", "/ready"):
-        said = {"status": "starting" if status.failure is None else "failed"}
+        body = {"status": "starting" if status.failure is None else "failed"}
         if not without_key(scope):
-            said |= {"detail": status.sentence, "model": status.model}
-        return JSONResponse(said, 503, _FRESH)
+            body |= {"detail": status.sentence, "model": status.model}
+        return JSONResponse(body, 503, _FRESH)
     needs_engine = (*_NEEDS_ENGINE, *(f"/ui/{tab.name}" for tab in added_tabs()))
     if not path.startswith(_NEEDS_NONE) and (not reading or path.startswith(needs_engine)):
         return refusal(path, 503, status.sentence, "starting", {**_FRESH, "Retry-After": str(_RETRY_AFTER_S)})

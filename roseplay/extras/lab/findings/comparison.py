@@ -67,11 +67,11 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     ``metrics`` has a row for each figure, see ``Row``, and ``same_tokens`` says whether all runs generated the same tokens.
     ``spread`` is present if a largest spread was requested.
     """
-    limits, known = document["limits"], SCENARIOS.get(document["scenario"])
-    about = () if known is None else (known.watch, known.price)
+    limits, scenario = document["limits"], SCENARIOS.get(document["scenario"])
+    about = () if scenario is None else (scenario.watch, scenario.price)
     rows = _rows(document, limits)
     rows = {name: row for name, row in rows.items() if name in about or name not in _IF_ANY or row.a or row.b}
-    watch, priced = (known.watch, known.price) if known and known.watch in rows else (None, None)
+    watch, priced = (scenario.watch, scenario.price) if scenario and scenario.watch in rows else (None, None)
     effect = _effect(rows, watch)
     price = _price(rows, effect.row, priced)
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
@@ -81,7 +81,7 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     summary: dict[str, Any] = {"metrics": list(map(asdict, rows.values())), "same_tokens": same_tokens}
     most = document.get("max_spread_pct")
     if most is not None:
-        name = known.watch if known else "itl_p99_ms"
+        name = scenario.watch if scenario else "itl_p99_ms"
         values = watched_values(document["runs"], name, limits)
         pct = {arm: spread_pct(values[arm]) for arm in ARMS}
         reached = all(is_small(values[arm], most) for arm in ARMS)
@@ -103,7 +103,7 @@ def _rows(document: Mapping[str, Any], limits: Limits) -> Rows:
     if any("tenant" in request for run in runs for request in run["requests"]):
         names += OF_TENANTS
     values = {name: watched_values(runs, name, limits) for name in names}
-    rows = {name: Row.of(name, of["A"], of["B"], exact=is_exact(runs)) for name, of in values.items()}
+    rows = {name: Row.of(name, arms["A"], arms["B"], exact=is_exact(runs)) for name, arms in values.items()}
     configs = [document["arms"][arm]["config"] for arm in ARMS]
     a, b = map(_pool_tokens, configs)
     same_gpus = all(configs[0].get(name) == configs[1].get(name) for name in ("run_as", "tensor_parallel_size"))

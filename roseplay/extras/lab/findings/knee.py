@@ -70,15 +70,15 @@ def bend(points: PointResults, latency: str) -> int | None:
     Args:
         latency: name of the figure, of which the medians over the repeats are used.
     """
-    known = [place for place, point in enumerate(points) if spread(point, latency)["median"] is not None]
-    if len(known) < 3:
+    places = [place for place, point in enumerate(points) if spread(point, latency)["median"] is not None]
+    if len(places) < 3:
         return None
-    x = [math.log(points[place]["value"]) for place in known]
-    y = [spread(points[place], latency)["median"] for place in known]
+    x = [math.log(points[place]["value"]) for place in places]
+    y = [spread(points[place], latency)["median"] for place in places]
     height = max(y) - min(y)
     if not height or y[-1] <= y[0]:
         return None
     below = [(a - x[0]) / (x[-1] - x[0]) - (b - min(y)) / height for a, b in zip(x, y, strict=True)]
     best = max(range(len(below)), key=below.__getitem__)
-    worse = [compare(points[known[best]], points[place], latency).verdict == "worse" for place in known]
-    return known[best] if below[best] >= LEAST_BEND and worse[-1] and not any(worse[:best]) else None
+    worse = [compare(points[places[best]], points[place], latency).verdict == "worse" for place in places]
+    return places[best] if below[best] >= LEAST_BEND and worse[-1] and not any(worse[:best]) else None

@@ -69,15 +69,15 @@ def is_sure(point: PointResult, limits: Limits, repeats: int) -> bool:
     runs fall on either side by chance, ``MORE_RUNS`` ends the test, and the median decides. One limit that is surely
     exceeded is enough; otherwise both must surely be kept.
     """
-    sides = [(2 * within - known, min(repeats, known)) for within, known in votes(point, limits).values()]
+    sides = [(2 * within - count, min(repeats, count)) for within, count in votes(point, limits).values()]
     return any(lead <= -least < 0 for lead, least in sides) or all(lead >= least for lead, least in sides)
 
 
 def votes(point: PointResult, limits: Limits) -> dict[str, tuple[int, int]]:
     """Returns for each figure with a limit the number of runs within it, and the number in which it was measured."""
-    known = {name: [value for value in values_of(point, name) if value is not None] for name in LIMITED}
+    figures = {name: [value for value in values_of(point, name) if value is not None] for name in LIMITED}
     return {
-        name: (sum(value <= limits[LIMITED[name]] for value in values), len(values)) for name, values in known.items()
+        name: (sum(value <= limits[LIMITED[name]] for value in values), len(values)) for name, values in figures.items()
     }
 
 

@@ -131,7 +131,7 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     arms = {arm: _of_arm(document, points, shown) for arm, points in of_arms.items()}
     points, whose = of_arms["A"], {arm: arm if two else "" for arm in arms}
     findings: list[Finding] = [crossing(setting, name, points, of_arms["B"]) for name in CROSSED] if two else []
-    findings += [replace(found, arm=whose[arm]) for arm, (_, of_arm) in arms.items() for found in of_arm]
+    findings += [replace(finding, arm=whose[arm]) for arm, (_, of_arm) in arms.items() for finding in of_arm]
     if not two and len(points) > 1:
         first, last = points[0], points[-1]
         findings.append(Ends(setting, first["value"], last["value"], rows_between(first, last, _CHANGES)))
@@ -243,4 +243,4 @@ def _off(points: PointResults) -> list[tuple[float, float]]:
 
 def _wide(setting: Varied, points: PointResults, most: float) -> list[tuple[float, float | None, int]]:
     named = [(point["value"], values_of(point, latency_of(setting))) for point in points]
-    return [(value, spread_pct(of), len(of)) for value, of in named if not is_small(of, most)]
+    return [(value, spread_pct(values), len(values)) for value, values in named if not is_small(values, most)]

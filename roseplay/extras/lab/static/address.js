@@ -14,8 +14,8 @@ let chip = null;
 
 /** The result that the address names, or null. */
 export function wantedResult() {
-  const found = /^#lab=(.+)$/.exec(location.hash);
-  return found ? found[1].replaceAll("/", "-") : null; // it is a part of a path
+  const match = /^#lab=(.+)$/.exec(location.hash);
+  return match ? match[1].replaceAll("/", "-") : null; // it is a part of a path
 }
 
 const button = () => document.querySelector('#rp-lab-button[role="tab"]');

@@ -223,11 +223,11 @@ function takeFork() {
     const { knobs } = lab.plan[arm];
     for (const name of Object.keys(knobs)) if (name in fork.knobs) knobs[name] = fork.knobs[name]; // null is a value
   }
-  const changed = Object.entries(fork.changes ?? {}).filter(([name]) => name in lab.plan.A.knobs);
-  for (const [name, [before]] of changed) lab.plan.A.knobs[name] = before;
+  const changes = Object.entries(fork.changes ?? {}).filter(([name]) => name in lab.plan.A.knobs);
+  for (const [name, [before]] of changes) lab.plan.A.knobs[name] = before;
   tell("plan");
   tell("traffic");
-  const labels = changed.map(([name]) => given.settings.knobs[name]?.label ?? name).join(", ");
+  const labels = changes.map(([name]) => given.settings.knobs[name]?.label ?? name).join(", ");
   say(
     labels ? `B has the recording's ${labels}, A what it was before.` : "A and B are the same: change a setting of B.",
   );

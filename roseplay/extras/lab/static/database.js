@@ -25,18 +25,18 @@ export const MOST_KEPT = 24;
 let opening = null;
 function open() {
   opening = opening || new Promise((resolve, reject) => {
-    let asked;
+    let request;
     try {
-      asked = indexedDB.open(NAME, 1);
+      request = indexedDB.open(NAME, 1);
     } catch {
       return reject(new Error(NOTHING));
     }
-    asked.onupgradeneeded = () => {
-      asked.result.createObjectStore("entries", { keyPath: "id" });
-      asked.result.createObjectStore("documents", { keyPath: "id" });
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("entries", { keyPath: "id" });
+      request.result.createObjectStore("documents", { keyPath: "id" });
     };
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = asked.onblocked = () => reject(new Error(NOTHING));
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = request.onblocked = () => reject(new Error(NOTHING));
   });
   opening.catch(() => (opening = null));
   return opening;
@@ -47,8 +47,8 @@ async function within(mode, act) {
   const base = await open();
   return new Promise((resolve, reject) => {
     const change = base.transaction(["entries", "documents"], mode);
-    const wanted = act(change.objectStore("entries"), change.objectStore("documents"));
-    change.oncomplete = () => resolve(wanted && wanted.result);
+    const request = act(change.objectStore("entries"), change.objectStore("documents"));
+    change.oncomplete = () => resolve(request && request.result);
     change.onabort = change.onerror = () => reject(refusal(change.error));
   });
 }

@@ -25,10 +25,10 @@ function collect(values) {
  * @returns {() => Samples | null}
  */
 export function samplesOf(values) {
-  let of = null, found = null;
+  let of = null, samples = null;
   return () => {
-    if (of !== lab.document) [of, found] = [lab.document, lab.document && collect(values)];
-    return found;
+    if (of !== lab.document) [of, samples] = [lab.document, lab.document && collect(values)];
+    return samples;
   };
 }
 

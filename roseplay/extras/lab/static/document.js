@@ -44,7 +44,7 @@ function takeComparison(document, scenario, given) {
 /* The settings of the result's arms become the plan. */
 function takePlan(document, given) {
   lab.plan = { A: armOf(document.arms.A), B: armOf(document.arms.B) };
-  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : asked(arm, document);
+  for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : settingsOf(arm, document);
 }
 
 function takePoints(document, scenario, given) {
@@ -71,13 +71,13 @@ export function showLatest(scenario) {
 }
 
 /* The settings to give for repeating an arm: those that differ from the other arm or from this server's engine. */
-function asked(arm, { arms }) {
-  const { common, a, b } = lab.scenario, own = arms[arm].config, layers = [common, a, b];
+function settingsOf(arm, { arms }) {
+  const { common, a, b } = lab.scenario, config = arms[arm].config, layers = [common, a, b];
   return new Set(
-    Object.keys(own).filter((name) => {
+    Object.keys(config).filter((name) => {
       if (arms.A.config[name] !== arms.B.config[name]) return true;
       if (layers.some((layer) => layer && layer.config && name in layer.config)) return true;
-      return name !== "num_blocks" && own[name] !== lab.catalogue.engine[name];
+      return name !== "num_blocks" && config[name] !== lab.catalogue.engine[name];
     }),
   );
 }

@@ -37,8 +37,8 @@ export async function restore() {
 }
 
 async function newest() {
-  const found = (await listKept()).find(({ kind }) => kind === lab.mode);
-  return found ? found.id : null;
+  const entry = (await listKept()).find(({ kind }) => kind === lab.mode);
+  return entry ? entry.id : null;
 }
 
 async function fromServer(id) {
@@ -59,12 +59,12 @@ export function mount(element) {
 
 /** Show the list of kept results. */
 export async function openResults() {
-  said("");
+  report("");
   await list();
   if (!dialog.open) dialog.showModal();
 }
 
-const said = (words) => (dialog.querySelector(".rp-lab-said").textContent = words);
+const report = (words) => (dialog.querySelector(".rp-lab-said").textContent = words);
 
 async function list() {
   const box = dialog.querySelector("ul");
@@ -72,11 +72,11 @@ async function list() {
     const entries = await listKept();
     box.replaceChildren(...entries.map(line));
     if (!entries.length) {
-      said("None yet. Finished runs are kept automatically. To open a file, choose it or drop it on the page.");
-    } else said(`${entries.length} of ${MOST_KEPT} that fit`);
+      report("None yet. Finished runs are kept automatically. To open a file, choose it or drop it on the page.");
+    } else report(`${entries.length} of ${MOST_KEPT} that fit`);
   } catch (error) {
     box.replaceChildren();
-    said(error.message);
+    report(error.message);
   }
 }
 
@@ -114,7 +114,7 @@ async function act(does) {
   try {
     await does();
   } catch (error) {
-    said(error.message);
+    report(error.message);
   }
 }
 
@@ -137,7 +137,7 @@ async function read(file) {
     await keepDocument(document);
   } catch (error) {
     say(error);
-    said(error.message);
+    report(error.message);
   }
 }
 

@@ -49,7 +49,7 @@ export async function stop() {
 /** Follow a job to its end, whoever started it. */
 export async function followJob(job) {
   if (!["starting", "running"].includes(job.state)) {
-    if (job.result && job.id === stored(MINE)) await ended(job);
+    if (job.result && job.id === stored(MINE)) await finish(job);
     return;
   }
   lab.job = job;
@@ -71,30 +71,30 @@ async function look() {
     if (job.so_far === undefined) job.so_far = lab.job.so_far; // nothing more was measured
     const more = job.so_far !== lab.job.so_far;
     lab.job = job;
-    if (!measuring()) return await ended(job);
+    if (!measuring()) return await finish(job);
     tell("job");
     if (more) tell("points");
     timer = setTimeout(look, ASK_MS);
   } catch (error) {
     if (error.status !== 404 && ++failures < MOST_RETRIES) timer = setTimeout(look, RETRY_MS);
-    else await ended({ id, state: "error", error: error.message, progress: [], result: null });
+    else await finish({ id, state: "error", error: error.message, progress: [], result: null });
   }
 }
 
-async function ended(job) {
+async function finish(job) {
   lab.job = job;
   failures = 0;
-  const own = job.id === stored(MINE);
-  if (own) keep(MINE, null);
+  const isMine = job.id === stored(MINE);
+  if (isMine) keep(MINE, null);
   showPaused(false);
   if (job.state === "error") say(job.error || "The run failed.");
-  else if (job.state === "stopped") say(stopped(job));
-  if (job.result && (own || !shownResult())) await bring(job).catch(say);
+  else if (job.state === "stopped") say(stopText(job));
+  if (job.result && (isMine || !shownResult())) await bring(job).catch(say);
   tell("job");
   tell("points");
 }
 
-function stopped({ result, progress, kind }) {
+function stopText({ result, progress, kind }) {
   if (!result) return "Stopped. Nothing from this run is kept.";
   if (kind !== "compare") return "Stopped: the values that were measured are kept.";
   const planned = progress.length / ARMS.length, done = progress.filter((run) => run.state === "done").length;

@@ -118,15 +118,15 @@ export function runOrder() {
  * if a sweep is to measure both, as A and B have them.
  * @param {"sweep" | "find"} kind */
 function valuesOrder(kind, params) {
-  const asked = lab.asked[kind], { setting, from, to, points } = asked, { common } = lab.scenario;
-  for (const [name, value] of Object.entries(asked)) {
+  const query = lab.asked[kind], { setting, from, to, points } = query, { common } = lab.scenario;
+  for (const [name, value] of Object.entries(query)) {
     const open = name === "to" && setting === "rate_per_s";
     if (name !== "setting" && name !== "both" && !open && typeof value !== "number") {
       throw new Error(`“${name}” is empty: give a number.`);
     }
   }
   const { slow_motion: _refused, ...knobs } = store.knobs, { A, B } = lab.plan;
-  const now = { a: { knobs, config: (common && common.config) || {} } }, both = kind === "sweep" && asked.both;
+  const now = { a: { knobs, config: (common && common.config) || {} } }, both = kind === "sweep" && query.both;
   if (poll.held && !both) {
     throw new Error("A replay is shown: go back to live first, as this uses the engine's settings.");
   }
@@ -137,7 +137,7 @@ function valuesOrder(kind, params) {
   }
   if (setting !== "rate_per_s") return { ...arms, ...trafficOrder(params), sweep: { setting, from, to, points } };
   const { num_requests: _count, rate_per_s: _rate, ...rest } = params; // it has its own at each rate
-  const seconds = lab.traffic ? null : asked.seconds;
+  const seconds = lab.traffic ? null : query.seconds;
   return {
     ...arms,
     ...trafficOrder(rest),

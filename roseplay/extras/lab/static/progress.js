@@ -22,9 +22,9 @@ export function mount(element) {
 /* [{label, arm, repeat, done, total, seconds, state}] of the job, otherwise of the result, otherwise of the plan. */
 function runs() {
   const job = measuring() && lab.job, compares = lab.mode === "compare";
-  if (job) return !compares ? byValue(job) : job.progress.length ? job.progress : planned();
-  if (!compares) return measured();
-  if (!lab.document) return planned();
+  if (job) return !compares ? byValue(job) : job.progress.length ? job.progress : plannedBars();
+  if (!compares) return measuredBars();
+  if (!lab.document) return plannedBars();
   const done = new Map();
   return lab.document.order.map((arm) => {
     const repeat = (done.get(arm) || 0) + 1;
@@ -38,7 +38,7 @@ function runs() {
 const BAR = { label: "", arm: "", repeat: 0, done: 0, total: 0, seconds: 0, state: "done" };
 
 /* A bar for each value of a sweep, or try of a search. */
-function measured() {
+function measuredBars() {
   const document = lab.points[lab.mode];
   const done = allRows(document).map(({ arm, row }) => {
     return { ...BAR, arm, label: `${arm} ${plainValue(document.setting, row.value)}`.trim() };
@@ -60,9 +60,9 @@ function byValue({ progress, setting }) {
   });
 }
 
-function planned() {
-  const asked = simulates() ? 1 : lab.numbers.repeats, order = [];
-  const repeats = Math.max(1, Math.min(20, Math.round(asked) || 1));
+function plannedBars() {
+  const number = simulates() ? 1 : lab.numbers.repeats, order = [];
+  const repeats = Math.max(1, Math.min(20, Math.round(number) || 1));
   for (let repeat = 1; repeat <= repeats; repeat++) {
     for (const arm of repeat % 2 ? ARMS : [...ARMS].reverse()) {
       order.push({ ...BAR, label: arm, arm, repeat, state: "waiting" });

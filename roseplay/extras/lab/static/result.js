@@ -40,7 +40,7 @@ function row(metric) {
   const { name, title, a, b, a_range, b_range, ratio, verdict } = metric;
   const { unit, values } = format.inUnit(metric.unit, [a, ...a_range, b, ...b_range]), half = values.length / 2;
   const watched = lab.scenario && lab.scenario.watch === name ? "rp-watched" : "";
-  const drawing = make("td", "", bar(ratio, verdict), make("span", "rp-lab-hear", VERDICTS[verdict] || ""));
+  const drawing = make("td", "", bar(ratio, verdict), make("span", "rp-said", VERDICTS[verdict] || ""));
   const figures = ARMS.map((arm, i) => figure(arm, values.slice(i * half, (i + 1) * half), unit));
   const look = { className: watched, "data-metric": name, "data-verdict": verdict };
   return make(

@@ -36,13 +36,13 @@ function serverSetting() {
 function rows() {
   const { A, B } = lab.plan,
     groups = { knobs: given.settings.knobs, config: { ...serverSetting(), ...given.settings.config } };
-  const found = ["knobs", "config"].flatMap((group) =>
+  const list = ["knobs", "config"].flatMap((group) =>
     Object.entries(groups[group]).filter(([name, setting]) => setting.compared === "row" && name in A[group]).map(
       ([name, setting]) => ({ group, name, setting, differs: A[group][name] !== B[group][name] }),
     )
   );
   const rank = (row) => (row.differs ? 0 : row.group === "knobs" ? 1 : 2);
-  return found.sort((a, b) => rank(a) - rank(b));
+  return list.sort((a, b) => rank(a) - rank(b));
 }
 
 function show() {

@@ -84,23 +84,23 @@ function budget(pen, arm, row, area, T) {
 
 /* The step of a run at a time, or null. */
 function stepAt({ steps }, time) {
-  const found = steps[firstWhere(0, steps.length, (i) => steps[i][T0] > time) - 1];
-  return found && time <= found[T1] ? found : null;
+  const step = steps[firstWhere(0, steps.length, (i) => steps[i][T0] > time) - 1];
+  return step && time <= step[T1] ? step : null;
 }
 
 function read(area, { x: px }) {
   if (px < area.x0 || px > area.x1) return null;
   const { runs, rows, x } = axes(area), time = x.value(px);
-  const found = Object.fromEntries(ARMS.map((arm) => [arm, runs[arm] ? stepAt(runs[arm], time) : null]));
+  const steps = Object.fromEntries(ARMS.map((arm) => [arm, runs[arm] ? stepAt(runs[arm], time) : null]));
   const words = (arm) => {
-    const step = found[arm];
+    const step = steps[arm];
     if (!step) return `${arm} no step`;
     const tokens = `${step[PROMPT] ? `${count(step[PROMPT])} prompt + ` : ""}${count(step[DECODE])} decode`;
     return `${arm} ${tokens} in ${amount(step[T1] - step[T0])}, ${step[RUNNING]} running, ${step[WAITING]} waiting`;
   };
   const marks = (pen, _area, T) => {
-    for (const arm of ARMS.filter((arm) => found[arm])) {
-      const { [T0]: t0, [T1]: t1 } = found[arm], { top, bottom } = rows[arm];
+    for (const arm of ARMS.filter((arm) => steps[arm])) {
+      const { [T0]: t0, [T1]: t1 } = steps[arm], { top, bottom } = rows[arm];
       pen.fill(fade(T.ink, 0.1), x(t0), top, Math.max(1.5, x(t1) - x(t0)), bottom - top);
     }
   };

@@ -35,15 +35,15 @@ def _check(arguments: argparse.Namespace) -> int:
     from roseplay.extras.servers.check.probes import NEEDED, findings
     from roseplay.extras.servers.check.server import Server
 
-    found = {}
+    results = {}
     with closing(Server(arguments.url, api_key=arguments.api_key, model=arguments.model)) as server:
         if not arguments.json:
             print(f"{server.root}/v1, model {server.model}\n")
         for name, finding in findings(server):
-            found[name] = finding
+            results[name] = finding
             if not arguments.json:
                 print(f"  {name:<30} {_SIGNS[finding.found]:<8} {one_line(finding.detail)}".rstrip(), flush=True)
     if arguments.json:
-        features = {name: {"found": one.found, "detail": one.detail} for name, one in found.items()}
+        features = {name: {"found": result.found, "detail": result.detail} for name, result in results.items()}
         print(json.dumps({"url": server.root, "model": server.model, "models": server.models, "features": features}))
-    return 0 if all(found[name].found in ("yes", "partly") for name in NEEDED) else 1
+    return 0 if all(results[name].found in ("yes", "partly") for name in NEEDED) else 1

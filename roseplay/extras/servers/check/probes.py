@@ -78,8 +78,8 @@ def _answers(reply: Reply) -> bool:
 
 def _refusal(reply: Reply) -> str:
     """Returns the status with the server's reason, if it gives one."""
-    said = sentence_in(reply.document)
-    return f"{reply.status}: {said}" if said else with_text(f"status {reply.status}", reply.content)
+    reason = sentence_in(reply.document)
+    return f"{reply.status}: {reason}" if reason else with_text(f"status {reply.status}", reply.content)
 
 
 def _yes_if(condition: object, detail: str = "", otherwise: str = "") -> Finding:
@@ -141,15 +141,15 @@ def _cached_tokens(body: dict[str, Any]) -> Finding:
     cached = details.get("cached_tokens") or (body.get("timings") or {}).get("cache_n")
     if cached is None:
         return Finding("no", "usage does not include them")
-    of = body["usage"]["prompt_tokens"]
-    return Finding("yes" if cached else "partly", f"{cached} of {of} when a prompt is sent again")
+    total = body["usage"]["prompt_tokens"]
+    return Finding("yes" if cached else "partly", f"{cached} of {total} when a prompt is sent again")
 
 
 @_of_answer("times of a request", lambda server: server.chat())
 def _timings(body: dict[str, Any]) -> Finding:
     whose = {"metrics": "vLLM's metrics", "timings": "llama.cpp's timings"}
-    given = [name for name in whose if isinstance(body.get(name), dict)]
-    return _yes_if(given, ", ".join(whose[name] for name in given), "an answer has none")
+    names = [name for name in whose if isinstance(body.get(name), dict)]
+    return _yes_if(names, ", ".join(whose[name] for name in names), "an answer has none")
 
 
 # -- parameters
@@ -168,10 +168,10 @@ def _seed(server: Server) -> Finding:
             raise ValueError(_refusal(reply))
         return str(reply.document["choices"][0]["message"]["content"])
 
-    one, again, others = asked(1), asked(1), [asked(2), asked(3)]
-    if one != again:
+    first, again, others = asked(1), asked(1), [asked(2), asked(3)]
+    if first != again:
         return Finding("no", "the same seed gave two answers")
-    return _yes_if(any(other != one for other in others), otherwise="other seeds gave the same answer")
+    return _yes_if(any(other != first for other in others), otherwise="other seeds gave the same answer")
 
 
 @_probe("stop")

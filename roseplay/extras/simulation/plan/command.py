@@ -39,29 +39,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    (gpu, own), limits = find_hardware(options.gpu), Limits(options.ttft_p95, options.itl_p95)
+    (gpu, calibration), limits = find_hardware(options.gpu), Limits(options.ttft_p95, options.itl_p95)
     shape = stored = find_shape(options.model, options.weights, options.kv)
     with suppress(SimulationError):  # weights of an unknown format can be replaced
         stored = find_shape(options.model)
     load = _load(options, shape)
-    config = replace(_config(options, shape, load), run_as=gpu.name if own is None else options.gpu)
-    asked = options.tensor_parallel_size
-    sizes = [asked] if asked else [n for n in SIZES if n <= options.max_gpus]
+    config = replace(_config(options, shape, load), run_as=gpu.name if calibration is None else options.gpu)
+    size = options.tensor_parallel_size
+    sizes = [size] if size else [n for n in SIZES if n <= options.max_gpus]
     begin = time.perf_counter()
-    tried, left_out = search(shape, gpu, load, limits, config, sizes, own, options.concurrency)
+    tried, left_out = search(shape, gpu, load, limits, config, sizes, calibration, options.concurrency)
     took_s, chosen = time.perf_counter() - begin, best(tried, limits)
     span_s = load[-1].at_s - load[0].at_s
     rate = None if options.concurrency else options.rate or ((len(load) - 1) / span_s if span_s else len(load))
     demand = f"{options.concurrency} clients" if rate is None else f"{rate:.3g} requests/s"
-    said = [text.sentence(chosen, shape, gpu, limits, demand), *text.warnings(chosen, shape, gpu, left_out)]
+    lines = [text.sentence(chosen, shape, gpu, limits, demand), *text.warnings(chosen, shape, gpu, left_out)]
     if options.json:
-        about = {"rate_per_s": rate, "concurrency": options.concurrency, "said": said[0], "warnings": said[1:]}
+        about = {"rate_per_s": rate, "concurrency": options.concurrency, "said": lines[0], "warnings": lines[1:]}
         print(json.dumps(_document(tried, chosen, shape, gpu, limits, about)))
     elif chosen.holds(limits):
-        print("\n".join([*text.table(tried, limits), "", *said]))
+        print("\n".join([*text.table(tried, limits), "", *lines]))
         print("\n".join(commands(chosen, options.model, shape, stored, config, _bench(options, len(load)))))
         print("\n".join([*text.trust(chosen, shape, gpu), text.speed(tried, took_s)]))
-    for line in () if chosen.holds(limits) else said:
+    for line in () if chosen.holds(limits) else lines:
         print(f"roseplay plan: {line}", file=sys.stderr)
     return 0 if chosen.holds(limits) else 1
 
@@ -90,11 +90,11 @@ def _load(options: argparse.Namespace, shape: ModelShape) -> list[SimulatedReque
 
 def _config(options: argparse.Namespace, shape: ModelShape, load: Sequence[SimulatedRequest]) -> EngineConfig:
     """Returns the engine's settings; requests are as long as the longest of the load, unless that was given."""
-    given = given_fields(EngineConfig, vars(options))
-    longest = max(len(one.token_ids) + one.answer_tokens for one in load)
+    settings = given_fields(EngineConfig, vars(options))
+    longest = max(len(request.token_ids) + request.answer_tokens for request in load)
     _check_length(longest, shape)
-    given.setdefault("max_model_len", min(shape.max_len, -(-longest // _ROUND_TO) * _ROUND_TO))
-    return EngineConfig(**{name: value for name, value in given.items() if name in _SETTINGS})
+    settings.setdefault("max_model_len", min(shape.max_len, -(-longest // _ROUND_TO) * _ROUND_TO))
+    return EngineConfig(**{name: value for name, value in settings.items() if name in _SETTINGS})
 
 
 def _check_length(longest: int, shape: ModelShape) -> None:
@@ -109,8 +109,8 @@ def _document(
         return {**asdict(one), "evidence": str(one.evidence), "holds": one.holds(limits)}
 
     deployment = {"model": shape.name, "weights": shape.weights, "kv": shape.kv, "gpu": gpu.name}
-    found = {"best": row(chosen), "tried": [*map(row, tried)]}
-    return {"simulated": True, **deployment, "limits": asdict(limits), **about, **found}
+    results = {"best": row(chosen), "tried": [*map(row, tried)]}
+    return {"simulated": True, **deployment, "limits": asdict(limits), **about, **results}
 
 
 def _parser() -> Parser:

@@ -56,11 +56,11 @@ def sentence(one: Tried, shape: ModelShape, gpu: GPU, limits: Limits, demand: st
             f"Simulated: {where} holds {demand} of {shape.name} within {limits}, also if all steps take {margin} longer,"
             f" which is the error of the simulation: {_figures(one)}."
         )
-    found = f"{SATURATED} ({_figures(one)})" if one.figures.saturated else _figures(one)
+    figures = f"{SATURATED} ({_figures(one)})" if one.figures.saturated else _figures(one)
     return (
         f"no setting that was tried holds {limits} for {demand} of {shape.name} with the error of the simulation, {margin},"
         f" as margin; the nearest is {where} with max-num-seqs {one.max_batch_size} and max-num-batched-tokens"
-        f" {one.step_max_tokens}: {found}"
+        f" {one.step_max_tokens}: {figures}"
     )
 
 

@@ -199,8 +199,8 @@ class StaticPlan:
     def decodes(self, reach: Reach) -> Decodes:
         if reach not in self._decodes:
             tokens, seq_lens, firsts = np.zeros((3, len(self._tables)), np.int64)
-            made = self._decodes[reach] = Decodes(tokens, self._tables, np.zeros(1, np.int64), seq_lens, firsts)
-            made.refill(self._plan.decodes(reach))
+            decodes = self._decodes[reach] = Decodes(tokens, self._tables, np.zeros(1, np.int64), seq_lens, firsts)
+            decodes.refill(self._plan.decodes(reach))
         return self._decodes[reach]
 
     def spans(self, most: int, *, every: bool = False) -> Spans:
@@ -210,8 +210,8 @@ class StaticPlan:
             rows = size if every else size // most + size // (SHORT_QUERIES + 1) + 1
             tokens, counts, positions = np.zeros((3, rows), np.int64)
             tables = np.zeros((rows, columns), np.int64)
-            made = self._spans[most, every] = Spans(tokens, tables, np.zeros(1, np.int64), counts, positions)
-            made.refill(self._plan.spans(most, every=every))
+            spans = self._spans[most, every] = Spans(tokens, tables, np.zeros(1, np.int64), counts, positions)
+            spans.refill(self._plan.spans(most, every=every))
         return self._spans[most, every]
 
     def refill(self, host: HostBatch) -> None:

@@ -67,9 +67,9 @@ class BlockEmbedding(nn.Module):
         scale = 1.0
         if type(plain) is not nn.Embedding:
             few = BlockTensor(weight.stored[:_TRIED], weight.kind, None, weight.dtype).dequantized()
-            found = functional_call(plain, {"weight": few}, (torch.arange(_TRIED),))
-            scale = float((found.float() * few.float()).sum() / few.float().square().sum())
-            if not torch.allclose(found.float(), few.float() * scale, rtol=0.01):
+            output = functional_call(plain, {"weight": few}, (torch.arange(_TRIED),))
+            scale = float((output.float() * few.float()).sum() / few.float().square().sum())
+            if not torch.allclose(output.float(), few.float() * scale, rtol=0.01):
                 return None
         return cls(strips or Strips(weight, weight.kind), scale)
 

@@ -104,21 +104,21 @@ def lay_out(form: Format, outputs: int, inputs: int, read: Callable[[int, int], 
             if numbers is None:
                 continue
             rows_of = np.ascontiguousarray(numbers).reshape(last - first, blocks, -1).view(kind)
-            given = torch.from_numpy(np.pad(rows_of, ((0, -(last - first) % STRIP), (0, 0), (0, 0))))
-            items = given.shape[-1]
-            end = begin + items * STRIP * given.element_size()
-            place = chunk[..., begin:end].view(given.dtype).unflatten(-1, (items, STRIP))
-            place.copy_(given.unflatten(0, (-1, STRIP)).permute(0, 2, 3, 1))
+            tensor = torch.from_numpy(np.pad(rows_of, ((0, -(last - first) % STRIP), (0, 0), (0, 0))))
+            items = tensor.shape[-1]
+            end = begin + items * STRIP * tensor.element_size()
+            place = chunk[..., begin:end].view(tensor.dtype).unflatten(-1, (items, STRIP))
+            place.copy_(tensor.unflatten(0, (-1, STRIP)).permute(0, 2, 3, 1))
             begin = end
     return strips
 
 
 def example(form: Format, outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns a weight, float32 ``[outputs, inputs]``, and its strips, to compare products and measure them."""
-    of = (outputs, inputs // BLOCK)
-    numbers = (np.arange(outputs * inputs) % 251 % 2**form.bits).astype(np.uint8).reshape(*of, BLOCK)
-    scales = np.full((*of, form.scales), 2.0**-form.bits, np.float16)
-    minima = np.full(of, -0.5, np.float16) if form.offset is None else None
+    shape = (outputs, inputs // BLOCK)
+    numbers = (np.arange(outputs * inputs) % 251 % 2**form.bits).astype(np.uint8).reshape(*shape, BLOCK)
+    scales = np.full((*shape, form.scales), 2.0**-form.bits, np.float16)
+    minima = np.full(shape, -0.5, np.float16) if form.offset is None else None
     offset = 2 ** (form.bits - 1) if form.offset is None else form.offset
     weight = (numbers.astype(np.float32) - offset) * np.float32(2.0**-form.bits)
     packed = numbers[..., :16] | numbers[..., 16:] << 4 if form.bits == 4 else numbers

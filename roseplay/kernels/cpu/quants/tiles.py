@@ -108,8 +108,8 @@ class _VnniTile(Emitter):
         each = len(weights) // len(scales)
         for i, scale in enumerate(scales):
             which = 1 if len(scales) == 1 else 2 + i
-            given = [*weights[i * each : (i + 1) * each], scale, *minima[i : i + 1]]
-            total = self.add_scaled(total, given, x, 4 * i * each, record, 4 * which)
+            vectors = [*weights[i * each : (i + 1) * each], scale, *minima[i : i + 1]]
+            total = self.add_scaled(total, vectors, x, 4 * i * each, record, 4 * which)
         return total
 
     def add_scaled(self, total: Any, vectors: list[Any], x: Any, first: int, record: Any, minimum_at: int) -> Any:
@@ -122,9 +122,9 @@ class _VnniTile(Emitter):
             first: offset of the first number of x, in bytes.
             minimum_at: offset of the scaled sum of these numbers in the record, in bytes.
         """
-        given = [total, *vectors, *self.constants(), x, record]
+        operands = [total, *vectors, *self.constants(), x, record]
         outputs = 1 + self.spare
-        names = [f"${outputs + i}" for i in range(len(given))]
+        names = [f"${outputs + i}" for i in range(len(operands))]
         count = 8 // self.form.scales  # vectors of weights
         words = [(names[1 + i], f"{first + 4 * i}({names[-2]})") for i in range(count)]
         spare = [f"${1 + i}" for i in range(self.spare)]
@@ -133,11 +133,11 @@ class _VnniTile(Emitter):
         if count + 1 < len(vectors):
             lines += self.added(spare, names[2 + count], f"{minimum_at}({names[-1]})")
         constraints = (
-            [f"=&{self.register}"] * outputs + ["0"] + [self.register] * (len(given) - 3) + ["r", "r", "~{memory}"]
+            [f"=&{self.register}"] * outputs + ["0"] + [self.register] * (len(operands) - 3) + ["r", "r", "~{memory}"]
         )
-        kind = ir.FunctionType(ir.LiteralStructType([self.floats] * outputs), [value.type for value in given])
-        found = self.builder.asm(kind, "\n".join(lines), ",".join(constraints), given, side_effect=False)
-        return self.builder.extract_value(found, 0)
+        kind = ir.FunctionType(ir.LiteralStructType([self.floats] * outputs), [value.type for value in operands])
+        result = self.builder.asm(kind, "\n".join(lines), ",".join(constraints), operands, side_effect=False)
+        return self.builder.extract_value(result, 0)
 
     def constants(self) -> list[Any]:
         """Returns vectors that ``dot`` needs."""
@@ -161,11 +161,11 @@ class _VnniTile(Emitter):
         """Returns a block's numbers for the outputs of one part: four inputs a lane, in each of eight vectors."""
         b, nibble = self.builder, ir.Constant(self.ints, [0x0F0F0F0F] * self.lanes)
         words = 4 if self.form.bits == 4 else 8
-        found = [self.vector(at, 4 * STRIP * word + 4 * self.lanes * part, self.ints) for word in range(words)]
+        numbers = [self.vector(at, 4 * STRIP * word + 4 * self.lanes * part, self.ints) for word in range(words)]
         if self.form.bits == 4:
             four = ir.Constant(self.ints, [4] * self.lanes)
-            found = [b.and_(x, nibble) for x in found] + [b.and_(b.lshr(x, four), nibble) for x in found]
-        return found
+            numbers = [b.and_(x, nibble) for x in numbers] + [b.and_(b.lshr(x, four), nibble) for x in numbers]
+        return numbers
 
     def factors(self, at: Any, part: int) -> tuple[list[Any], list[Any]]:
         """Returns the scales of a block's outputs, and what is added for each unit of the sum of a row's numbers."""
@@ -233,12 +233,12 @@ class _NarrowTile(_VnniTile):
         return [f"vbroadcastss {place}, {spare[2]}", f"vfmadd231ps {spare[2]}, {minimum}, $0"]
 
     def numbers(self, at: Any, part: int) -> list[Any]:
-        found = super().numbers(at, part)
+        numbers = super().numbers(at, part)
         if self.form.bits < 8:
-            return found
+            return numbers
         # Unsigned bytes would overflow 16 bits: back to signed ones.
         sign = ir.Constant(self.ints, [0x80808080 - 2**32] * self.lanes)
-        return [self.builder.xor(number, sign) for number in found]
+        return [self.builder.xor(number, sign) for number in numbers]
 
     def offsets(self, scales: list[Any]) -> list[Any]:
         return [] if self.form.bits == 8 else super().offsets(scales)

@@ -125,9 +125,9 @@ def _convolve(item: Any, state_item: Any, inputs: int, width: int, activated: bo
         first, tokens = ends[0], ends[1] - ends[0]
         goes_on = array_at(args[6], types.int64, row, 1)[0] > tokens
         stored = array_at(args[3], state_item, (slot * channels + begin) * inputs, count * inputs)
-        kept, taps = np.zeros(count * inputs, np.float32), np.empty(count * width, np.float32)
+        state, taps = np.zeros(count * inputs, np.float32), np.empty(count * width, np.float32)
         if goes_on:
-            read_row(stored, kept, state_bf16)
+            read_row(stored, state, state_bf16)
         read_row(array_at(args[7], item, begin * width, count * width), taps, bf16)
         by_tap, shift = np.empty((width, count), np.float32), np.zeros(count, np.float32)
         seen = np.empty((width, count), np.float32)  # the input of token t is row t % width
@@ -139,7 +139,7 @@ def _convolve(item: Any, state_item: Any, inputs: int, width: int, activated: bo
                 by_tap[tap, channel] = taps[channel * width + tap]
         for tap in range(before):
             for channel in range(count):
-                seen[tap + 1, channel] = kept[channel * inputs + inputs - before + tap]
+                seen[tap + 1, channel] = state[channel * inputs + inputs - before + tap]
         for token in range(tokens):
             newest = token % width
             read_row(array_at(args[1], item, (first + token) * x_stride + begin, count), seen[newest], bf16)
@@ -160,7 +160,7 @@ def _convolve(item: Any, state_item: Any, inputs: int, width: int, activated: bo
                 if token >= 0:
                     read_row(array_at(args[1], item, (first + token) * x_stride + begin, count), y[:count], bf16)
                 for channel in range(count):
-                    kept[channel * inputs + i] = y[channel] if token >= 0 else kept[channel * inputs + tokens + i]
-            write_row(kept, stored, state_bf16)
+                    state[channel * inputs + i] = y[channel] if token >= 0 else state[channel * inputs + tokens + i]
+            write_row(state, stored, state_bf16)
 
     return kernel(causal_conv1d)

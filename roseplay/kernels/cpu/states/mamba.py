@@ -79,7 +79,7 @@ def _update(item: Any, state_item: Any, size: int) -> Any:
         slot = array_at(args[15], types.int64, row, 1)[0]
         x, step, skip = np.empty(count, np.float32), np.empty(count, np.float32), np.empty(count, np.float32)
         b, c = np.empty(size, np.float32), np.empty(size, np.float32)
-        kept, decay = np.empty(size, np.float32), np.zeros(lanes, np.float32)
+        state, decay = np.empty(size, np.float32), np.zeros(lanes, np.float32)
         gate = np.zeros((count + LANES - 1) // LANES * LANES, np.float32)
         read_row(array_at(args[1], item, row * args[2] + begin, count), x, bf16)
         read_row(array_at(args[3], item, row * args[4] + begin, count), step, bf16)
@@ -96,15 +96,15 @@ def _update(item: Any, state_item: Any, size: int) -> Any:
             decay[size:] = 0
             exp(decay)
             stored = array_at(args[14], state_item, (slot * channels + begin + d) * size, size)
-            read_row(stored, kept, state_bf16)
+            read_row(stored, state, state_bf16)
             for i in range(size):
-                kept[i] = kept[i] * decay[i] + step[d] * b[i] * x[d]
-            write_row(kept, stored, state_bf16)
+                state[i] = state[i] * decay[i] + step[d] * b[i] * x[d]
+            write_row(state, stored, state_bf16)
             if bf16:
-                round_row(kept)
+                round_row(state)
             total = np.float32(0)
             for i in range(size):
-                total += kept[i] * c[i]
+                total += state[i] * c[i]
             step[d] = total
         for d in range(count):
             x[d] *= skip[d]

@@ -79,7 +79,7 @@ def _update(item: Any, state_item: Any, group: int, dim: int, size: int, gated: 
         x, out = np.empty(dim, np.float32), np.empty(dim, np.float32)
         step, bias, skip = np.empty(1, np.float32), np.empty(1, np.float32), np.empty(1, np.float32)
         b, c = np.empty(size, np.float32), np.empty(size, np.float32)
-        kept, added = np.empty(size, np.float32), np.empty(size, np.float32)
+        state, added = np.empty(size, np.float32), np.empty(size, np.float32)
         read_row(array_at(args[1], item, row * args[2] + head * dim, dim), x, bf16)
         read_row(array_at(args[13], item, head, 1), bias, bf16)
         read_row(array_at(args[3], item, row * args[4] + head, 1), step, bf16)
@@ -94,19 +94,19 @@ def _update(item: Any, state_item: Any, group: int, dim: int, size: int, gated: 
             round_row(b)
         for j in range(dim):
             stored = array_at(args[14], state_item, ((slot * heads + head) * dim + j) * size, size)
-            read_row(stored, kept, state_bf16)
+            read_row(stored, state, state_bf16)
             for i in range(size):
                 added[i] = b[i] * x[j]
             if bf16:
                 round_row(added)
             for i in range(size):
-                kept[i] = kept[i] * decay + added[i]
-            write_row(kept, stored, state_bf16)
+                state[i] = state[i] * decay + added[i]
+            write_row(state, stored, state_bf16)
             if bf16:
-                round_row(kept)
+                round_row(state)
             total = np.float32(0)
             for i in range(size):
-                total += kept[i] * c[i]
+                total += state[i] * c[i]
             out[j] = total
         for j in range(dim):
             x[j] *= skip[0]

@@ -88,8 +88,8 @@ def missing(device: torch.device) -> str | None:
     if torch.version.hip is None:
         capability = torch.cuda.get_device_capability(device)
         if capability < _LEAST_CAPABILITY:  # tiles for prompts take more shared memory than these GPUs have
-            least, found = (".".join(map(str, version)) for version in (_LEAST_CAPABILITY, capability))
-            return f"needs compute capability {least} or higher, this GPU has {found}"
+            least, level = (".".join(map(str, version)) for version in (_LEAST_CAPABILITY, capability))
+            return f"needs compute capability {least} or higher, this GPU has {level}"
     return None
 
 
@@ -195,8 +195,8 @@ class TritonBackend:
                 most_keys = min(most_keys, reach.most + tiles.block_q) if reach.most else most_keys
                 splits = split_prompts(query_tiles * head_parts, most_keys, tiles.block_n, device.processors)
                 batch.memo[name] = _Plan(tiles, (query_tiles, head_parts, splits))
-        found: _Plan = batch.memo[name]
-        return found
+        plan: _Plan = batch.memo[name]
+        return plan
 
     def _plan_decodes(self, seq_lens: torch.Tensor, num_programs: int, tiles: Tiles, reach: Reach) -> torch.Tensor:
         from roseplay.kernels.cuda.attention.plan import plan_kernel

@@ -110,11 +110,11 @@ def prepare_kernel(
     place = token * V_HEADS + head
     _store(scores, products, place, inside, CHUNK, CHUNK, CHUNK)
     inverse = _inverse(system * gates, CHUNK, DOUBLINGS, SOLVE)
-    found = tl.dot(inverse, keys * gates * tl.exp(sums), input_precision=PRECISION)
-    _store(w, found, place, inside, K_DIM, K_DIM, K_PAD)
+    result = tl.dot(inverse, keys * gates * tl.exp(sums), input_precision=PRECISION)
+    _store(w, result, place, inside, K_DIM, K_DIM, K_PAD)
     values = _load(v + head * V_DIM, token, inside, v_stride, V_DIM, V_PAD)
-    found = tl.dot(inverse, values * gates, input_precision=PRECISION)
-    _store(u, found, place, inside, V_DIM, V_DIM, V_PAD)
+    result = tl.dot(inverse, values * gates, input_precision=PRECISION)
+    _store(u, result, place, inside, V_DIM, V_DIM, V_PAD)
 
 
 @triton.jit(do_not_specialize_on_alignment=["cu_seqlens", "seq_lens"])

@@ -31,14 +31,14 @@ def chunks_of(states: SlotStates, chunk: int) -> torch.Tensor:
     """Returns the chunks of all rows, int64 ``[chunks, 2]``: the row, and the number of the chunk in it; cached for a
     step's layers."""
     rows = packed_rows(states)
-    found: torch.Tensor | None = rows.memo.get((chunks_of, chunk))
-    if found is None:
+    chunks: torch.Tensor | None = rows.memo.get((chunks_of, chunk))
+    if chunks is None:
         counts = -(-np.diff(rows.host_cu_seqlens) // chunk)
         row = np.repeat(np.arange(len(counts)), counts)
         number = np.arange(len(row)) - np.repeat(counts.cumsum() - counts, counts)
-        found = to_device(np.stack([row, number], 1).tolist(), torch.int64, states.tensor.device)
-        rows.memo[chunks_of, chunk] = found
-    return found
+        chunks = to_device(np.stack([row, number], 1).tolist(), torch.int64, states.tensor.device)
+        rows.memo[chunks_of, chunk] = chunks
+    return chunks
 
 
 def dense(x: torch.Tensor) -> torch.Tensor:

@@ -36,27 +36,27 @@ if (!(count >= 1 && count <= MOST)) count = DEFAULT;
  */
 export function mount(element, events) {
   box = element.querySelector(".rp-lanes");
-  const dots = element.querySelector(".rp-dots"), said = element.querySelector(".rp-said");
+  const dots = element.querySelector(".rp-dots"), status = element.querySelector(".rp-said");
   const acts = {
     ask: (lane, prompt) => ask("submit", { lane, prompt }),
     edit: (lane, prompt) => ask("submit", { lane, prompt, edit: true }),
     again: (lane) => ask("regenerate", { lane }),
     newChat: (lane) => call("new_chat", { tab, lane }),
     halt: (lane) => call("stop", { tab, lane }),
-    say: (words) => write(said, words),
+    say: (words) => write(status, words),
   };
   for (let i = 0; i < MOST; i++) lanes.push(new Lane(i, acts));
   box.append(...lanes.map((lane) => lane.root));
   dots.append(...lanes.map((lane) => lane.dot));
   findTurnsBy((rid) => lanes.flatMap((lane) => lane.turns).find((turn) => turn.rid === rid));
-  box.addEventListener("scroll", swiped, { passive: true });
-  swiped();
+  box.addEventListener("scroll", onSwipe, { passive: true });
+  onSwipe();
   show();
   events.restore();
 }
 
-on("own", (own) => {
-  for (const news of own.lanes || []) lanes[news.lane - 1]?.take(news);
+on("own", (tabNews) => {
+  for (const news of tabNews.lanes || []) lanes[news.lane - 1]?.take(news);
   for (const lane of lanes) lane.figures(performance.now());
 });
 
@@ -143,7 +143,7 @@ export async function onSend() {
   if (result === undefined) fill(bar, [prompt, bar.value].filter(Boolean).join(" "));
 }
 
-function swiped() {
+function onSwipe() {
   const at = Math.round(box.scrollLeft / Math.max(1, box.clientWidth));
   for (const lane of lanes) lane.dot.classList.toggle("rp-on", lane.index === at);
 }

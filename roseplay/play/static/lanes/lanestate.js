@@ -32,6 +32,6 @@ export function stateText(news) {
 /** @param {LaneNews} news */
 export function tokensText({ prompt, cached, tokens, reason }) {
   const ended = reason ? `, ended by ${ENDS[reason] ?? reason}` : "";
-  const { count } = format, found = store.absent.cached_tokens ? "" : ` (${count(cached)} of them cached or shared)`;
-  return `${count(prompt)} prompt tokens${found}, ${count(tokens)} generated${ended}`;
+  const { count } = format, reuse = store.absent.cached_tokens ? "" : ` (${count(cached)} of them cached or shared)`;
+  return `${count(prompt)} prompt tokens${reuse}, ${count(tokens)} generated${ended}`;
 }

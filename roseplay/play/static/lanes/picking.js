@@ -57,7 +57,7 @@ function tokenIn(turn, step) {
 }
 
 // ---- pointer and keys -------------------------------------------------------------------------------------
-function clicked(lane, event) {
+function onClick(lane, event) {
   if (event.target.closest("button, textarea, form") || !getSelection().isCollapsed) return; // text is being selected
   const turn = lane.turns.find((one) => one.answer.contains(event.target));
   const k = turn ? turn.tokenAt(event.clientX, event.clientY) : -1;
@@ -101,7 +101,7 @@ const MOVES = {
   ArrowDown: [vertically, 1],
 };
 
-function pressed(lane, event) {
+function onKey(lane, event) {
   const from = event.target === lane.root ? here(lane) : null, { cursor } = places;
   if (!from) return false;
   if (event.key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {
@@ -125,8 +125,8 @@ export function findTurnsBy(byRid) {
 
 /** Make the tokens of a lane selectable. */
 export function watch(lane) {
-  lane.text.addEventListener("click", (event) => clicked(lane, event));
-  onKeys(lane.root, (event) => pressed(lane, event));
+  lane.text.addEventListener("click", (event) => onClick(lane, event));
+  onKeys(lane.root, (event) => onKey(lane, event));
   lane.root.addEventListener("focusout", (event) => {
     if (event.target === lane.root && lane.turns.includes(places.cursor?.turn)) outline(null, "cursor");
   });

@@ -24,9 +24,9 @@ const idOf = (name) => given.sampling[name].control;
 const within = (name) => document.getElementById(idOf(name));
 
 let limit = null; // has Gradio ask for `limits`
-let said = null; // the line for what was refused
+let refusal = null; // the line for what was refused
 let answer = null; // the newest one, while no request is in progress
-let asked = 0; // the lane that the controls are for
+let current = 0; // the lane that the controls are for
 const waiting = []; // {lane, changes, reset, refill}, not sent yet
 const touched = new Set(); // fields that were changed since the last request that refills them
 let underWay = null;
@@ -77,7 +77,7 @@ function change(name, value) {
 
 /* Fetch the settings of the chosen lane, and show them in all controls. */
 function refill(of, reset) {
-  asked = of;
+  current = of;
   touched.clear();
   waiting.push({ lane: of, changes: {}, reset, refill: true });
   send();
@@ -133,8 +133,8 @@ function sources() {
 }
 
 function refuse(why) {
-  said.hidden = !why;
-  write(said, why);
+  refusal.hidden = !why;
+  write(refusal, why);
   return null;
 }
 
@@ -169,7 +169,7 @@ export async function sent() {
 
 /** Handle a choice in the list of lanes, given by its text; Gradio reports it more than once. */
 export function chosen(words) {
-  if (numberOf(words) !== asked) refill(numberOf(words), false);
+  if (numberOf(words) !== current) refill(numberOf(words), false);
 }
 
 /**
@@ -179,9 +179,9 @@ export function chosen(words) {
 export function mount(element, events) {
   limit = events.limit;
   element.querySelector("button").onclick = () => open(false);
-  said = make("p", { id: "rp-sampling-said", role: "alert", hidden: true });
+  refusal = make("p", { id: "rp-sampling-said", role: "alert", hidden: true });
   const box = set(panel(), { role: "dialog", "aria-label": "Sampling" });
-  box.append(said);
+  box.append(refusal);
   box.addEventListener("input", onInput);
   box.addEventListener("typed", onTyped);
   box.addEventListener("keydown", (event) => {

@@ -60,8 +60,8 @@ function tick(element, done) {
 }
 
 function chat(lane) {
-  const quoted = (text) => `> ${text.replace(/\n/g, "\n> ")}`;
-  return lane.turns.map((turn) => `${quoted(turn.asked.data)}\n\n${turn.text}`).join("\n\n");
+  const quote = (text) => `> ${text.replace(/\n/g, "\n> ")}`;
+  return lane.turns.map((turn) => `${quote(turn.asked.data)}\n\n${turn.text}`).join("\n\n");
 }
 
 // ---- the edit field ---------------------------------------------------------------------------------------

@@ -287,8 +287,8 @@ export class Turn {
 /** {node, offset} of the text under a point, or null. Browsers have two names for this function. */
 function caretAt(x, y) {
   if (document.caretPositionFromPoint) {
-    const found = document.caretPositionFromPoint(x, y);
-    return found && { node: found.offsetNode, offset: found.offset };
+    const caret = document.caretPositionFromPoint(x, y);
+    return caret && { node: caret.offsetNode, offset: caret.offset };
   }
   const range = document.caretRangeFromPoint && document.caretRangeFromPoint(x, y);
   return range && { node: range.startContainer, offset: range.startOffset };

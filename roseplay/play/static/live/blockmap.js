@@ -107,7 +107,7 @@ function draw(width, height) {
   sheet.copyTo(pen.g);
   outlineOwned();
   labels();
-  if (layout.bar) unused(layout.bar);
+  if (layout.bar) drawUnused(layout.bar);
   if (zoom.at) thumb(width, height);
   ring();
   if (idle && !counts.cached) pen.note(NOTHING, width / 2, noteAt());
@@ -140,7 +140,7 @@ function labels() {
 }
 
 /* Blocks without a cell. */
-function unused({ left, top, width, height, count }) {
+function drawUnused({ left, top, width, height, count }) {
   const { g } = pen, { T } = state;
   pen.fill(T.free, left, top, width, height);
   g.font = '400 11px "RP Sans", sans-serif';
@@ -172,8 +172,8 @@ function outlineOwned() {
 /* Draw a ring around the cell that is pointed at, chosen by the keys, or open. */
 function ring() {
   const chosen = document.activeElement === canvas || cellOpen();
-  const found = placeOf(state.at ?? (chosen ? state.cursor : 0));
-  if (found) outline(found.grid.box(found.index));
+  const place = placeOf(state.at ?? (chosen ? state.cursor : 0));
+  if (place) outline(place.grid.box(place.index));
 }
 
 const outline = ([x, y, w, h]) => pen.frame(x - 0.75, y - 0.75, w + 1.5, h + 1.5, state.T.ink);
@@ -217,10 +217,10 @@ function listen() {
     point(null);
     panel.soon();
   });
-  onKeys(canvas, pressed);
+  onKeys(canvas, onKey);
 }
 
-function pressed({ key }) {
+function onKey({ key }) {
   const [grid] = layout.grids, first = grid?.count ? grid.cell(0) : undefined, here = placeOf(state.cursor);
   const steps = { "+": -1, "=": -1, "-": 1 }[key], pages = { PageUp: -1, PageDown: 1 }[key];
   if (first === undefined) return false;

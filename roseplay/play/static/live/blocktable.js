@@ -14,16 +14,16 @@ const COLUMNS = [
 
 /* Map rid -> [blocks, shared, findable]. */
 function holders() {
-  const found = new Map();
+  const counts = new Map();
   for (let block = 1; block <= blocks.total; block++) {
     if (blocks.references[block] < 1) continue;
-    const rid = blocks.owner[block], own = found.get(rid) || [0, 0, 0];
-    own[0]++;
-    own[1] += blocks.references[block] > 1;
-    own[2] += Number(blocks.findable[block] > 0);
-    found.set(rid, own);
+    const rid = blocks.owner[block], row = counts.get(rid) || [0, 0, 0];
+    row[0]++;
+    row[1] += blocks.references[block] > 1;
+    row[2] += Number(blocks.findable[block] > 0);
+    counts.set(rid, row);
   }
-  return found;
+  return counts;
 }
 
 /* The sentence on states, for a model with recurrent layers. */
@@ -50,7 +50,7 @@ function read() {
     rows: [
       ["none, cached", count(n.cached), "0", count(n.cached)],
       ["none, free", count(n.free), "0", "0"],
-      ...held.map(([rid, own]) => [rid < 0 ? "unknown" : requestName(rid), ...own.map(count)]),
+      ...held.map(([rid, row]) => [rid < 0 ? "unknown" : requestName(rid), ...row.map(count)]),
     ],
   };
 }

@@ -8,13 +8,13 @@ import { on } from "../shared/events.js";
 const WHEEL_PX = 60, PINCH = 1.5, DRAG_PX = 4; // a step of the wheel, a step of two fingers, and the least drag
 
 export class BlockZoom {
-  /** @param {HTMLCanvasElement} canvas @param {() => Layout} layout what is drawn now @param {() => void} changed */
-  constructor(canvas, layout, changed) {
+  /** @param {HTMLCanvasElement} canvas @param {() => Layout} layout what is drawn now @param {() => void} onChange */
+  constructor(canvas, layout, onChange) {
     /** @type {Zoom | null} null: all blocks are in view */
     this.at = null;
     this.canvas = canvas;
     this.layout = layout;
-    this.changed = changed;
+    this.onChange = onChange;
     this.turned = 0; // px of the wheel since the last step
     /** @type {Map<number, {x: number, y: number}>} pointers that are down */
     this.down = new Map();
@@ -70,7 +70,7 @@ export class BlockZoom {
   /** @param {Zoom | null} at */
   set(at) {
     this.at = at;
-    this.changed();
+    this.onChange();
   }
 
   placeAt({ offsetX, offsetY }) {

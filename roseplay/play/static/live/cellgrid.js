@@ -97,11 +97,11 @@ export function layOut(width, height, { order, used }, below, zoom = null) {
   const room = height - TOP, apart = APART * below.length, counts = below.map((numbers) => numbers.length);
   const wide = widthOf(width, below.length || order.length >= LONG_NUMBERS ? LEFT : PHONE_LEFT);
   const usual = usualPitch(wide, room - apart, [order.length, ...counts]);
-  if (usual) return { grids: stacked([order, ...below], TOP, usual), order, bar: null, level: 0, most: 0, first: 0 };
+  if (usual) return { grids: stack([order, ...below], TOP, usual), order, bar: null, level: 0, most: 0, first: 0 };
   const lower = below.length ? pitchOf(wide, Math.floor(room * SHARE_BELOW) - apart, counts) : null;
   const layout = layOutUsed(wide, lower ? room - lower.dy * sum(lower.rows) - apart : room, order, used, zoom);
   const { grids: [grid], bar } = layout;
-  if (lower) layout.grids.push(...stacked(below, (bar ? bar.top + bar.height : grid.bottom) + APART, lower));
+  if (lower) layout.grids.push(...stack(below, (bar ? bar.top + bar.height : grid.bottom) + APART, lower));
   return layout;
 }
 
@@ -134,7 +134,7 @@ function pitchAt({ left, columns, dx }, room, level) {
 }
 
 /** @param {Int32Array[]} groups @param {Pitch} pitch */
-function stacked(groups, top, pitch) {
+function stack(groups, top, pitch) {
   return groups.map((numbers, i) => {
     const grid = new CellGrid(numbers, top, pitch, i);
     top = grid.bottom + APART;

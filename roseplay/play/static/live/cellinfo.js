@@ -69,7 +69,7 @@ function aboutBlock(block) {
       return KINDS[blocks.kind(block)].words + held + (owner[block] >= 0 ? `, #${owner[block]}` : "");
     },
     news: () => `${references[block]} ${owner[block]} ${findable[block]}`,
-    fill: () => (poll.held ? recorded(block) : [paragraph("Asking the engine …")]),
+    fill: () => (poll.held ? recordedFacts(block) : [paragraph("Asking the engine …")]),
     asks: poll.held
       ? undefined
       : async () => contents(await ask(`/block/${block}`, { query: { tab }, ms: TIMEOUT_MS })),
@@ -77,7 +77,7 @@ function aboutBlock(block) {
 }
 
 /* What a recording tells about a block: its frames have the block's holder, but not its content. */
-function recorded(block) {
+function recordedFacts(block) {
   const { references, owner, findable } = blocks;
   return [
     paragraph("A recording does not contain what is in blocks, only which requests held them."),
@@ -170,7 +170,7 @@ function shares(numbers) {
   const of = new Map(Array.from(numbers, (n) => [whose(n), []]));
   for (const block of numbers) of.get(whose(block)).push(block);
   const rids = [...of.keys()].filter((key) => typeof key === "number"), more = rids.length - MOST_LISTED;
-  const named = (words, found = []) => found.length > 0 && factRow(words, ranges(found));
+  const named = (words, list = []) => list.length > 0 && factRow(words, ranges(list));
   return factList(
     ...rids.slice(0, MOST_LISTED).map((rid) => named(rid < 0 ? "unknown" : requestTag(rid), of.get(rid))),
     more > 0 && factRow("others", format.many(more, "request")),
@@ -184,14 +184,14 @@ const range = (first, last) => (first === last ? String(first) : `${first}–${l
 
 /** Increasing numbers as ranges: "3–5, 9". */
 export function ranges(numbers, most = MOST_LISTED) {
-  const found = [];
+  const runs = [];
   for (const number of numbers) {
-    const newest = found[found.length - 1];
+    const newest = runs[runs.length - 1];
     if (newest && newest[1] === number - 1) newest[1] = number;
-    else found.push([number, number]);
+    else runs.push([number, number]);
   }
-  const more = found.slice(most).reduce((sum, [first, last]) => sum + last - first + 1, 0);
-  return found.slice(0, most).map(([first, last]) => range(first, last)).join(", ") +
+  const more = runs.slice(most).reduce((sum, [first, last]) => sum + last - first + 1, 0);
+  return runs.slice(0, most).map(([first, last]) => range(first, last)).join(", ") +
     (more ? ` and ${format.count(more)} more` : "");
 }
 

@@ -145,8 +145,8 @@ export class Chart extends Panel {
       if (!this.shown || event.pointerType === "touch") return;
       const { window, width } = this.shown;
       const share = (event.clientX - plot.getBoundingClientRect().left - margin.l) / width;
-      const found = share >= 0 && share <= 1 ? stepAt(window.x0 + share * (window.x1 - window.x0)) : null;
-      if ((found && found.step) !== pointing.step) emit("step", found && found.step);
+      const hit = share >= 0 && share <= 1 ? stepAt(window.x0 + share * (window.x1 - window.x0)) : null;
+      if ((hit && hit.step) !== pointing.step) emit("step", hit && hit.step);
     });
     plot.addEventListener("pointerleave", () => emit("step", null));
   }
@@ -170,29 +170,29 @@ export class Chart extends Panel {
   /* Dots can be pointed at and clicked. */
   listenToDots() {
     const { plot, marks, spec } = this;
-    let pressed = null, over = null;
+    let down = null, over = null;
     const at = ({ clientX, clientY }) => {
-      const { left, top } = plot.getBoundingClientRect(), found = marks.near(clientX - left, clientY - top);
-      return found && spec.hover(found);
+      const { left, top } = plot.getBoundingClientRect(), mark = marks.near(clientX - left, clientY - top);
+      return mark && spec.hover(mark);
     };
     const leave = () => over && emit("hover", over = null);
     plot.addEventListener("pointermove", (event) => {
       if (event.buttons) return;
-      const found = at(event);
-      plot.classList.toggle("rp-on-dot", Boolean(found));
-      if (!found) return leave();
-      over = found;
-      emit("hover", found.rid);
+      const dot = at(event);
+      plot.classList.toggle("rp-on-dot", Boolean(dot));
+      if (!dot) return leave();
+      over = dot;
+      emit("hover", dot.rid);
     });
     plot.addEventListener("pointerleave", leave);
     plot.addEventListener("pointerdown", (event) => {
-      pressed = event.button === 0 ? event : null;
+      down = event.button === 0 ? event : null;
     }, true);
     document.addEventListener("pointerup", (event) => { // Plotly lays a cover over the page while a button is down
-      const moved = !pressed || Math.hypot(event.clientX - pressed.clientX, event.clientY - pressed.clientY) > CLICK_PX;
-      pressed = null;
-      const found = moved ? null : at(event);
-      if (found) emit("select", found);
+      const moved = !down || Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) > CLICK_PX;
+      down = null;
+      const dot = moved ? null : at(event);
+      if (dot) emit("select", dot);
     }, true);
   }
 }

@@ -25,7 +25,7 @@ function rows(list) {
 }
 
 /* A recording of the first demo, for when the engine is busy or too slow to watch. */
-function recorded() {
+function recordingButton() {
   const onclick = () => {
     popover.close();
     emit("recorded demo");
@@ -50,7 +50,7 @@ export function mount(element) {
   const fill = () => {
     if (!store.bootId) return;
     list.replaceChildren(...rows(offered()));
-    more.replaceChildren(...recorded(), ...elsewhere());
+    more.replaceChildren(...recordingButton(), ...elsewhere());
     element.append(box);
   };
   on("demos offered", fill);
@@ -63,6 +63,6 @@ export function mount(element) {
  */
 export function openDemoList(button) {
   const { left, bottom } = button.getBoundingClientRect();
-  const fill = () => [make("ol", "rp-demo-menu", ...rows([...offered(), ...absent()])), ...recorded()];
+  const fill = () => [make("ol", "rp-demo-menu", ...rows([...offered(), ...absent()])), ...recordingButton()];
   popover.open({ name: "demos", title: HEADING, x: left, y: bottom, fill });
 }

@@ -51,12 +51,12 @@ function asText() {
 }
 
 function fill() {
-  const said = make("p", { role: "status" }), shown = make("blockquote", { tabIndex: 0, hidden: true });
+  const status = make("p", { role: "status" }), shown = make("blockquote", { tabIndex: 0, hidden: true });
   async function take(text, what) {
     write(shown, text);
     shown.hidden = false;
     popover.fit();
-    write(said, await copy(text) ? `Copied ${what}.` : "The browser does not let the page copy: here is the text.");
+    write(status, await copy(text) ? `Copied ${what}.` : "The browser does not let the page copy: here is the text.");
   }
   const flags = () => take(vllmFlags().join(" "), format.many(vllmFlags().length, "vLLM flag"));
   const all = () => take(asText(), "settings, traffic and figures");
@@ -64,7 +64,7 @@ function fill() {
     makeButton("as vLLM flags", { onclick: flags }),
     makeButton("settings and figures", { onclick: all }),
   ];
-  return [make("div", "rp-copies", ...buttons), shown, said];
+  return [make("div", "rp-copies", ...buttons), shown, status];
 }
 
 /** @param {HTMLElement} element the rail's foot */

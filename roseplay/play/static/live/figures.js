@@ -36,7 +36,7 @@ function show() {
   const used = held === null ? null : 100 * held;
   writeCell("kv", [used === null ? "–" : used > 0 && used < 1 ? "<1" : String(Math.round(used))], "%");
   cells.kv.bar.style.width = `${used || 0}%`;
-  writeCell("saved", ...saved(s));
+  writeCell("saved", ...savedFigure(s));
   const foot = document.getElementById("rp-step");
   if (foot && s.step != null) write(foot, `step ${count(s.step)}`);
   rates.push(s.tok_s || 0);
@@ -45,7 +45,7 @@ function show() {
 }
 
 /* For another server that counts hits in its prefix cache: the share of prompt tokens found, in the time shown. */
-function saved(s) {
+function savedFigure(s) {
   const { info, absent, loads } = store, last = loads[loads.length - 1];
   if (!info?.server) return [[format.count(s.saved_tokens)], "tok"];
   const rate = absent.prefix_hit_rate || !last ? null : hitRate(loadBefore(last), last);
@@ -86,11 +86,11 @@ function spark() {
 }
 
 /* Rates describe the present: without a connection there are none. The other figures stay as last known. */
-const stopped = () => Boolean(connection.trouble && connection.trouble.stopped);
+const isStopped = () => Boolean(connection.trouble && connection.trouble.stopped);
 
 on("connection", () => {
   if (!cells) return;
-  if (!stopped()) return show();
+  if (!isStopped()) return show();
   writeCell("tps", ["–"], "");
   writeCell("rw", ["–", "–"], "");
 });
@@ -100,7 +100,7 @@ on("reset", () => {
   if (cells) show();
 });
 
-on("frame", () => cells && store.stats && store.stats !== shown && !stopped() && show());
+on("frame", () => cells && store.stats && store.stats !== shown && !isStopped() && show());
 
 /** @param {HTMLElement} element the header's strip */
 export function mount(element) {

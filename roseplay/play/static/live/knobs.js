@@ -24,16 +24,16 @@ let holding = false;
 
 // ---- what the user enters ---------------------------------------------------------------------------------
 /** Values requested by the controls that no frame has confirmed yet. @type {Record<string, any>} */
-const asked = {};
+const pending = {};
 /** Changes that are sent once the server has answered the previous ones. @type {Record<string, any> | null} */
 let waiting = null;
 let underWay = false;
 
-const now = (knob) => knob in asked ? asked[knob] : store.knobs[knob];
+const now = (knob) => knob in pending ? pending[knob] : store.knobs[knob];
 
 /* While a slider is dragged, only its newest position waits for the server's answer. */
 function setKnob(knob, value) {
-  asked[knob] = value;
+  pending[knob] = value;
   waiting = { ...waiting, [knob]: value };
   if (!underWay) send();
 }
@@ -45,9 +45,9 @@ async function send() {
     waiting = null;
     const answer = await call("set_knobs", { knobs });
     for (const [knob, value] of Object.entries(knobs)) {
-      if (asked[knob] !== value) continue; // another one has been asked for since
-      if (answer) asked[knob] = answer[knob];
-      else delete asked[knob];
+      if (pending[knob] !== value) continue; // another one has been asked for since
+      if (answer) pending[knob] = answer[knob];
+      else delete pending[knob];
     }
   }
   underWay = false;
@@ -154,14 +154,14 @@ function along(id, value) {
 }
 
 /* The knobs that another server can change, if it cannot change all. */
-const limited = () => Object.keys(store.info?.knob_limits ?? {});
+const limitedKnobs = () => Object.keys(store.info?.knob_limits ?? {});
 
 const FIXED = "It needs a restart of the server.";
 const lacksGpu = (knob) => settings.knobs[knob].needs === "a GPU" && !(store.info && isGpu(store.info.device));
 
 /** What a knob needs and this engine lacks, or why it cannot be changed, or "". */
 export function lacks(knob) {
-  const changeable = limited();
+  const changeable = limitedKnobs();
   if (changeable.length && !changeable.includes(knob)) return FIXED;
   return lacksGpu(knob) ? settings.knobs[knob].needs : "";
 }
@@ -170,7 +170,7 @@ export function lacks(knob) {
 function arrange() {
   const more = document.getElementById("rp-more-knobs");
   const last = document.getElementById("rp-slow-row");
-  for (const knob of KNOBS.filter((knob) => store.info && (settings.knobs[knob].needs || limited().length))) {
+  for (const knob of KNOBS.filter((knob) => store.info && (settings.knobs[knob].needs || limitedKnobs().length))) {
     const control = document.getElementById(controls[knob]);
     const lacking = lacks(knob), most = store.info.knob_limits?.[knob];
     const info = control?.querySelector(".info-text");
@@ -178,7 +178,7 @@ function arrange() {
     else if (settings.knobs[knob].needs && !lacksGpu(knob) && more?.contains(control)) last?.before(control);
     for (const input of inputsOf(knob)) if (!locked(input)) input.disabled = Boolean(lacking);
     if (most) endAt(knob, most);
-    if (control && limited().length) control.title = most ? "Higher values need a restart of the server." : FIXED;
+    if (control && limitedKnobs().length) control.title = most ? "Higher values need a restart of the server." : FIXED;
     const hint = most ? `up to ${format.count(most)}` : settings.knobs[knob].hint;
     if (info) write(info, lacking === FIXED ? "fixed" : lacking ? `needs ${lacking}` : hint);
   }
@@ -252,7 +252,7 @@ function ticks() {
 
 /* The engine has reported its knobs. */
 function take() {
-  if (!underWay) { for (const knob of Object.keys(asked)) delete asked[knob]; }
+  if (!underWay) { for (const knob of Object.keys(pending)) delete pending[knob]; }
   whenMounted(INPUTS, () => {
     show();
     ticks();

@@ -40,9 +40,9 @@ const layoutOf = (T, range, tickvals, words) => ({
 /* For another server: the share of its KV cache in use, in percent, without knowing what for. */
 function drawShare({ window, T }) {
   const layout = layoutOf(T, [0, 100], [0, 50, 100], (v) => format.percent(v));
-  const told = store.loads.filter((load) => load.kv_usage !== null).map((load) => ({ ...load, x: time.x(load.t) }));
-  const before = told.findLastIndex(({ x }) => x < window.x0); // the area begins at the left edge
-  const samples = told.slice(Math.max(0, before)).filter(({ x }) => x <= window.x1);
+  const loads = store.loads.filter((load) => load.kv_usage !== null).map((load) => ({ ...load, x: time.x(load.t) }));
+  const before = loads.findLastIndex(({ x }) => x < window.x0); // the area begins at the left edge
+  const samples = loads.slice(Math.max(0, before)).filter(({ x }) => x <= window.x1);
   if (!samples.length) return { empty: true, layout, summary: `${TITLE} Nothing reported yet.` };
   const newest = samples[samples.length - 1], height = ({ kv_usage: usage }) => 100 * usage;
   const end = store.loads.at(-1).kv_usage === null ? time.x(store.loads.at(-1).t) : time.now(); // else it is not known

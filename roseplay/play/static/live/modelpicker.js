@@ -75,18 +75,18 @@ function modelRow(model) {
 /** @param {boolean} simulated */
 function freeRow(simulated) {
   const radio = make("input", { type: "radio", name: "rp-model", value: "", "aria-label": "A path or a hub id" });
-  const typed = make("input", {
+  const box = make("input", {
     type: "text",
     placeholder: simulated ? "config.json, its directory or hub id" : "Path, GGUF file or hub id",
     spellcheck: false,
     autocomplete: "off",
     "aria-label": "Path or hub id",
   });
-  typed.oninput = typed.onfocus = () => {
+  box.oninput = box.onfocus = () => {
     radio.checked = true;
-    radio.value = typed.value.trim();
+    radio.value = box.value.trim();
   };
-  return make("div", "rp-model rp-free", radio, typed);
+  return make("div", "rp-model rp-free", radio, box);
 }
 
 // ---- the engine's settings --------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ function settingsRows() {
 function chosenSettings(form, simulated) {
   const of = (name) => /** @type {HTMLInputElement} */ (form.querySelector(`[name=${name}]`)).value.trim();
   const pool = of("pool"), inBytes = of("unit") !== "";
-  const found = {
+  const values = {
     tensor_parallel_size: simulated ? of("tensor_parallel_size") : "",
     dtype: simulated ? "" : of("dtype"),
     quantization: simulated ? "" : of("quantization"),
@@ -132,7 +132,7 @@ function chosenSettings(form, simulated) {
     kv_cache_memory: inBytes && /^\d+$/.test(pool) ? Number(pool) * MIB : inBytes ? pool : "",
     max_model_len: of("max_model_len"),
   };
-  return Object.fromEntries(Object.entries(found).filter(([, value]) => value !== ""));
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
 }
 
 // ---- the popover ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ export function drawOverview(g, [top, bottom], slots) {
     points.push([x0, x1, steps.running[slot], steps.waiting[slot]]);
     most = Math.max(most, steps.running[slot], steps.waiting[slot]);
   }
-  for (const point of told()) {
+  for (const point of loadPoints()) {
     points.push(point);
     most = Math.max(most, point[2], point[3]);
   }
@@ -49,7 +49,7 @@ export function drawOverview(g, [top, bottom], slots) {
 }
 
 /* Another server's reports: each is valid until the next, of which one that knows nothing is left out. */
-function told() {
+function loadPoints() {
   const { x0, x1 } = timeline.window, { loads } = store;
   const ends = loads.map((_, i) => (i + 1 < loads.length ? time.x(loads[i + 1].t) : x1));
   return loads.map(({ t, running, waiting }, i) => [time.x(t), ends[i], running, waiting])

@@ -91,7 +91,7 @@ function state() {
 
 const length = (s) => `${s < 10 ? Math.round(10 * s) / 10 : format.count(Math.round(s))} s`;
 
-const stopped = () => !isOn() && shows === "played" && figures?.stopped ? sentence(`stopped: ${figures.stopped}`) : "";
+const stopText = () => !isOn() && shows === "played" && figures?.stopped ? sentence(`stopped: ${figures.stopped}`) : "";
 
 function draw() {
   const part = (selector) => row.querySelector(selector), [name, words] = state(), player = part(".rp-play");
@@ -104,10 +104,10 @@ function draw() {
   player.hidden = !isOn() && !chosen;
   row.classList.toggle("rp-playing", isOn());
   row.setAttribute("aria-busy", String(underWay > 0));
-  write(part(".rp-refused"), refused || stopped());
+  write(part(".rp-refused"), refused || stopText());
 }
 
-on("own", (own) => take(own.file || null));
+on("own", (news) => take(news.file || null));
 on("reset", () => {
   if (!row || !poll.held) return;
   figures = wanted = null; // a recording is shown: nothing is sent

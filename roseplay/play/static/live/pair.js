@@ -39,12 +39,12 @@ export function mount(element) {
 /** Show a pair, or none. @param {Pair | null} pair */
 function take(pair, opened = true, demo = false, problem = "") {
   Object.assign(shown, { pair, open: opened && !problem, demo, problem });
-  changed();
+  refresh();
 }
 
 const open = (yes) => take(shown.pair, yes, shown.demo);
 
-function changed() {
+function refresh() {
   if (!poll.held) keep(KEPT, shown.pair && JSON.stringify(shown), ofTab);
   const held = shown.demo && demos.caption && !ends();
   panel?.showPair(held ? null : shown.pair, shown.open, shown.problem);
@@ -93,7 +93,7 @@ on("demo", () => {
   if (begins) ofDemo = false;
   if (begins && shown.demo) take(null);
   if (ofDemo && demos.caption && ends()) open(true);
-  else if (shown.demo) changed();
+  else if (shown.demo) refresh();
 });
 
 document.addEventListener("keydown", ({ key }) => {

@@ -28,9 +28,9 @@ export const loadBefore = (last) => store.loads.findLast(({ t }) => t < last.t -
 /** The share of prompt tokens found between two reports; null where there were none. */
 export function hitRate(/** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {
   if (now.prefix_queries === null || now.prefix_hits === null) return null;
-  const asked = now.prefix_queries - (before?.prefix_queries ?? 0),
-    found = now.prefix_hits - (before?.prefix_hits ?? 0);
-  return asked > 0 ? found / asked : null;
+  const queries = now.prefix_queries - (before?.prefix_queries ?? 0),
+    hits = now.prefix_hits - (before?.prefix_hits ?? 0);
+  return queries > 0 ? hits / queries : null;
 }
 
 function row(name, /** @type {LoadFigures} */ before, /** @type {LoadFigures} */ now) {

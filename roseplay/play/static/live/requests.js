@@ -204,7 +204,7 @@ function listen() {
     mark();
   });
   for (const event of ["pointerleave", "focusout"]) body.addEventListener(event, () => pointAt(null));
-  onKeys(body, pressed);
+  onKeys(body, onKey);
   on("hover", () => box.hidden || mark());
   on("select", () => box.hidden || reveal());
   on("reset", () => {
@@ -225,7 +225,7 @@ function choose(known) {
 
 const MOVES = { ArrowUp: -1, ArrowDown: 1, Home: -Infinity, End: Infinity };
 
-function pressed({ key, target }) {
+function onKey({ key, target }) {
   const known = knownOf(target);
   if (!known) return false;
   const { tr, texts } = rows.get(known);

@@ -64,8 +64,8 @@ function requestsOf({ burst, requests }) {
 
 /** The preemptions of a burst's requests, at their view times, the first one first. @param {Ring} ring */
 function preemptedIn(ring) {
-  const found = requestsOf(ring).flatMap(({ rid, preempted }) => preempted.map((t) => ({ rid, x: time.x(t) })));
-  return found.sort((a, b) => a.x - b.x);
+  const preemptions = requestsOf(ring).flatMap(({ rid, preempted }) => preempted.map((t) => ({ rid, x: time.x(t) })));
+  return preemptions.sort((a, b) => a.x - b.x);
 }
 
 /* The view times from the first request's submission to the last one's end, or until now. */

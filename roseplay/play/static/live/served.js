@@ -45,7 +45,7 @@ export function served() {
 
 /** How many requests of any client it preempted about then; 0 if none, or if it does not say. */
 export function preemptedAbout(from, to) {
-  const told = store.loads.filter(({ preemptions }) => (preemptions ?? null) !== null);
-  const before = told.findLast(({ t }) => t <= from) ?? told[0], after = told.find(({ t }) => t >= to);
-  return before ? Math.max(0, (after ?? told[told.length - 1]).preemptions - before.preemptions) : 0;
+  const loads = store.loads.filter(({ preemptions }) => (preemptions ?? null) !== null);
+  const before = loads.findLast(({ t }) => t <= from) ?? loads[0], after = loads.find(({ t }) => t >= to);
+  return before ? Math.max(0, (after ?? loads[loads.length - 1]).preemptions - before.preemptions) : 0;
 }

@@ -121,11 +121,11 @@ function contents(origins) {
 }
 
 async function fill(body) {
-  const said = make("p", { role: "status" }, "Loading…");
-  body.replaceChildren(said);
+  const status = make("p", { role: "status" }, "Loading…");
+  body.replaceChildren(status);
   const origins = await ask("/simulation").catch(() => null);
   if (origins) body.replaceChildren(...contents(origins));
-  else write(said, `${store.info?.simulated ?? ""}. More is known only while the engine runs.`);
+  else write(status, `${store.info?.simulated ?? ""}. More is known only while the engine runs.`);
 }
 
 function open() {

@@ -33,17 +33,17 @@ export function stripSentence(sample) {
  * @param {Counts[]} samples
  */
 export function stateStrips({ T, window, height }, x, samples, total) {
-  const found = strips(T), pitch = HIGH + APART, px = total / (height - pitch * found.length);
+  const bands = strips(T), pitch = HIGH + APART, px = total / (height - pitch * bands.length);
   const ends = [window.x0 / 1000, window.x1 / 1000];
-  const traces = found.flatMap(({ color, total, count }, i) => {
+  const traces = bands.flatMap(({ color, total, count }, i) => {
     const top = -i * pitch * px, base = top - pitch * px;
     const heights = samples.map((sample) => base + Math.min(1, count(sample) / total) * HIGH * px);
     const gap = areaTrace(ends, [top, top], T.surface, false, base + HIGH * px);
     return [gap, ...(samples.length ? [areaTrace(x, heights, color, true, base)] : [])];
   });
-  const annotations = found.map(({ label }, i) => ({
+  const annotations = bands.map(({ label }, i) => ({
     ...{ ...annotation(T, "strip", label, T.ink3), bgcolor: null },
     ...{ ...beside(0, true, LABEL_APART), xref: "paper", y: (HIGH / 2 - (i + 1) * pitch) * px, yanchor: "middle" },
   }));
-  return { low: -found.length * pitch * px, traces, annotations };
+  return { low: -bands.length * pitch * px, traces, annotations };
 }

@@ -26,7 +26,7 @@ let heard = 0; // polls since the last answer
 let timer = 0;
 let known = ""; // the plan that was requested here, or that is running
 let expected = false; // whether it should be on, so that its end must be reported
-let told = null; // the seed of the traffic whose end was reported
+let endedSeed = null; // the seed of the traffic whose end was reported
 
 const isOn = () => wanted ?? Boolean(figures && figures.on);
 
@@ -38,12 +38,12 @@ function plan() {
   return { rate: Number(rate()) || rate(), spacing: spacing(), kind: chosenIn("mix"), max_new_tokens: length };
 }
 
-const planned = () => Object.values(plan()).join();
+const planKey = () => Object.values(plan()).join();
 
 // ---- asking -----------------------------------------------------------------------------------------------
 function ask(turnOn) {
   wanted = expected = turnOn;
-  known = planned();
+  known = planKey();
   clearTimeout(timer);
   timer = 0;
   unanswered++;
@@ -71,16 +71,16 @@ function onInput(event) {
 function onTyped({ target }) {
   if (!target.closest("#steady-rate-value")) return;
   const [least, most] = given.rates;
-  const typed = Number(rate());
-  const valid = typed >= least && typed <= most;
+  const value = Number(rate());
+  const valid = value >= least && value <= most;
   if (!valid) tell(`The rate must be from ${least} to ${most}.`);
-  showStop("steady-rate", valid ? typed : stopAt("steady-rate"));
+  showStop("steady-rate", valid ? value : stopAt("steady-rate"));
   onPlan();
 }
 
 function apply() {
   timer = 0;
-  if (isOn() && planned() !== known) ask(true);
+  if (isOn() && planKey() !== known) ask(true);
 }
 
 const space = (chosen) => press(row.querySelectorAll("[data-spacing]"), ({ dataset }) => dataset.spacing === chosen);
@@ -98,8 +98,8 @@ function take(now) {
 function settle(now) {
   wanted = null;
   const on = Boolean(now && now.on);
-  if (expected && !on && (!now || (now.stopped && now.seed !== told))) {
-    told = now && now.seed;
+  if (expected && !on && (!now || (now.stopped && now.seed !== endedSeed))) {
+    endedSeed = now && now.seed;
     const reason = now ? now.stopped : "the server no longer knew this tab";
     tell(`Steady traffic stopped: ${reason}.`);
   }
@@ -140,7 +140,7 @@ function note() {
   return head && head.querySelector(".rp-sent");
 }
 
-on("own", (own) => take(own.steady || null));
+on("own", (news) => take(news.steady || null));
 on("start", (start) => {
   if (start) expected = false; // it ends with the engine that is being replaced
 });

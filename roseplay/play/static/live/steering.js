@@ -28,7 +28,7 @@ export function steer(canvas) {
   for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => drop(event, canvas));
   canvas.addEventListener("dblclick", view.clear);
   canvas.addEventListener("pointerleave", pointNowhere);
-  onKeys(canvas, pressed);
+  onKeys(canvas, onKey);
 }
 
 function zoom(factor, share) {
@@ -66,7 +66,7 @@ function point(event) {
   if (step !== pointing.step) emit("step", step);
 }
 
-function pressed(event) {
+function onKey(event) {
   if (!timeline.window) return false;
   const span = timeline.window.x1 - timeline.window.x0;
   const acts = {

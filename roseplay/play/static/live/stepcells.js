@@ -18,7 +18,7 @@ const SLACK_PX = 6, LEAST_PX = 3;
 
 /** The cell that the keys have chosen. @type {{rid: number, step: number} | null} */
 let cursor = null;
-let canvas = null, said = null, soon = null;
+let canvas = null, output = null, soon = null;
 
 const MOVES = {
   ArrowLeft: () => along(rows.rowOf(cursor.rid), store.stepRow(cursor.step) - 1, -1, false),
@@ -36,8 +36,8 @@ const MOVES = {
  * @param {() => void} redraw
  */
 export function watchKeys(ofTimeline, status, redraw) {
-  [canvas, said, soon] = [ofTimeline, status, redraw];
-  onKeys(canvas, pressed);
+  [canvas, output, soon] = [ofTimeline, status, redraw];
+  onKeys(canvas, onKey);
   canvas.addEventListener("focus", soon);
   canvas.addEventListener("blur", () => {
     pointNowhere();
@@ -46,12 +46,12 @@ export function watchKeys(ofTimeline, status, redraw) {
   on("reset", leave);
 }
 
-function pressed(event) {
+function onKey(event) {
   if (!timeline.window || event.shiftKey) return false;
   const enter = event.key === "Enter" || event.key === " ";
   if (event.key === "Escape") leave(); // the view goes back to now, too
   if (!enter && !(event.key in MOVES)) return false;
-  if (!kept()) go(newest());
+  if (!isKept()) go(newest());
   else if (enter) open();
   else go(MOVES[event.key]());
   return true;
@@ -72,15 +72,15 @@ export function cellAt(px, py) {
   // The newest: it follows the one before it.
   const known = rows.visible.findLast((one) => rows.of(one) === row && lives(one));
   if (!known) return null;
-  const found = stepAt(t), own = found && store.entriesOf(found.slot).some((entry) => entry.rid === known.rid);
-  return { rid: known.rid, step: own ? found.step : null };
+  const hit = stepAt(t), active = hit && store.entriesOf(hit.slot).some((entry) => entry.rid === known.rid);
+  return { rid: known.rid, step: active ? hit.step : null };
 }
 
 /** The step under a point of the canvas, or null. */
 export function stepUnder(px) {
   if (!timeline.window || px < LEFT || px > LEFT + timeline.plot) return null;
-  const found = stepAt(ms(px));
-  return found && found.step;
+  const hit = stepAt(ms(px));
+  return hit && hit.step;
 }
 
 // ---- from cell to cell ------------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ function along(row, from, by, seen) {
   for (let i = from; i >= steps.first && i < steps.end; i += by) {
     const slot = i & steps.mask;
     if (seen && !inView(stepSpan(slot))) continue;
-    const found = store.entriesOf(slot).find((entry) => rows.rowOf(entry.rid) === row);
-    if (found) return { rid: found.rid, step: steps.step_id[slot] };
+    const match = store.entriesOf(slot).find((entry) => rows.rowOf(entry.rid) === row);
+    if (match) return { rid: match.rid, step: steps.step_id[slot] };
   }
   return null;
 }
@@ -109,8 +109,8 @@ function nearest(row, step) {
 
 function beside(by) {
   for (let row = rows.rowOf(cursor.rid) + by; row >= 0 && row < timeline.shown; row += by) {
-    const found = nearest(row, cursor.step);
-    if (found) return found;
+    const cell = nearest(row, cursor.step);
+    if (cell) return cell;
   }
   return null;
 }
@@ -118,13 +118,13 @@ function beside(by) {
 /* The first cell for the keys: the newest in view, in the first row that has one. */
 function newest() {
   for (let row = 0; row < timeline.shown; row++) {
-    const found = along(row, store.steps.end - 1, -1, true);
-    if (found) return found;
+    const cell = along(row, store.steps.end - 1, -1, true);
+    if (cell) return cell;
   }
   return null;
 }
 
-const kept = () => cursor !== null && store.stepRow(cursor.step) >= 0 && rows.rowOf(cursor.rid) >= 0;
+const isKept = () => cursor !== null && store.stepRow(cursor.step) >= 0 && rows.rowOf(cursor.rid) >= 0;
 
 function go(cell) {
   if (!cell) return;
@@ -134,7 +134,7 @@ function go(cell) {
   if (!inView(span)) view.set(span.x0 - (x1 - x0) / 2, span.x0 + (x1 - x0) / 2);
   emit("hover", cell.rid);
   emit("step", cell.step);
-  write(said, words(cell));
+  write(output, words(cell));
   soon();
 }
 
@@ -146,7 +146,7 @@ function open() {
 function leave() {
   if (!cursor) return;
   cursor = null;
-  write(said, "");
+  write(output, "");
   pointNowhere();
 }
 
@@ -165,7 +165,7 @@ function words({ rid, step }) {
 
 /** Outline the cell that the keys have chosen, while they are in use. */
 export function outlineCell(pen) {
-  if (!kept() || (document.activeElement !== canvas && popover.name !== "why")) return;
+  if (!isKept() || (document.activeElement !== canvas && popover.name !== "why")) return;
   const row = rows.rowOf(cursor.rid), span = spanOf(cursor.step);
   if (row >= timeline.shown || !inView(span)) return;
   const x0 = timeline.x(span.x0), width = Math.max(LEAST_PX, timeline.x(span.x1) - x0);

@@ -157,11 +157,11 @@ const dim = (rid) => (standsBack(rid) ? 0.25 : 1);
 /* Dotted: from submit to its first step, and from a preemption to the step that takes it up again. */
 function waiting() {
   for (const known of rows.visible) {
-    if (!shown(known)) continue;
+    if (!isShown(known)) continue;
     g.globalAlpha = dim(known.rid);
     const until = begun(known) ?? known.first ?? known.finished, y = sharp(timeline.y(rows.of(known)));
-    dotted(known.submitted, until, y);
-    known.preempted.forEach((t, i) => dotted(t, known.resumed[i] ?? known.finished, y));
+    dottedLine(known.submitted, until, y);
+    known.preempted.forEach((t, i) => dottedLine(t, known.resumed[i] ?? known.finished, y));
   }
   g.globalAlpha = 1;
 }
@@ -171,13 +171,13 @@ function begun({ scheduled, submitted, queue_ms: queue }) {
   return scheduled ?? (store.absent.steps && queue !== null ? submitted + queue : null);
 }
 
-function dotted(from, to, y) {
+function dottedLine(from, to, y) {
   const end = LEFT + timeline.plot, x0 = Math.max(LEFT, timeline.x(time.x(from)));
   const x1 = to === null ? end : Math.min(end, timeline.x(time.x(to)));
   if (from !== null && x1 - x0 > 2) pen.line(x0, y, x1, y, timeline.T.ink3, [1, 3]);
 }
 
-const shown = (known) => rows.of(known) < timeline.shown;
+const isShown = (known) => rows.of(known) < timeline.shown;
 
 /* Without steps: draw an answer as a stretch from token to token, and its prompt as one chunk if the server reported
  * how long it waited. Returns the number of tokens. */
@@ -198,7 +198,7 @@ function streams() {
   }
   for (const [rid, run] of open) stretch(rid, run);
   for (const known of rows.visible) {
-    if (!shown(known) || known.queue_ms === null || known.first === null) continue;
+    if (!isShown(known) || known.queue_ms === null || known.first === null) continue;
     const [x0, x1] = [begun(known), known.first].map((t) => timeline.x(time.x(t)));
     if (x1 > LEFT) chunk(known.rid, rows.of(known), Math.max(LEFT, x0), x1, rows.color(known.rid), true);
   }
@@ -264,7 +264,7 @@ function chunk(rid, row, x0, x1, color, computed) {
 function marks() {
   const { T } = timeline;
   for (const known of rows.visible) {
-    if (!shown(known)) continue;
+    if (!isShown(known)) continue;
     const y = timeline.y(rows.of(known));
     g.globalAlpha = dim(known.rid);
     if (known.finished !== null) {
@@ -273,7 +273,7 @@ function marks() {
     }
     const radius = Math.min(6, timeline.high(rows.of(known)) / 2 + 1);
     for (const t of known.preempted) pen.diamond(timeline.x(time.x(t)), y, radius, T.surface, T.ink);
-    for (const t of known.copied) copied(timeline.x(time.x(t)), y);
+    for (const t of known.copied) drawCopy(timeline.x(time.x(t)), y);
   }
   g.globalAlpha = 1;
   const inView = (t) => time.x(t) >= timeline.window.x0;
@@ -283,7 +283,7 @@ function marks() {
 /* Outline all steps of a request that is selected as a whole. */
 function outlineRequest() {
   const { selected } = pointing, known = selected && selected.step === null ? store.requests.get(selected.rid) : null;
-  if (!known || !rows.visible.includes(known) || !shown(known)) return;
+  if (!known || !rows.visible.includes(known) || !isShown(known)) return;
   const row = rows.of(known), high = timeline.high(row), end = LEFT + timeline.plot;
   const x0 = timeline.x(time.x(known.submitted)) - 2;
   const x1 = known.finished === null ? end : Math.min(end, timeline.x(time.x(known.finished)) + 3);
@@ -291,7 +291,7 @@ function outlineRequest() {
 }
 
 /* The mark of a copy-on-write: a square behind another. */
-function copied(x, y) {
+function drawCopy(x, y) {
   g.lineWidth = 1;
   for (const [dx, dy] of [[2, -4], [0, -2]]) {
     pen.fill(timeline.T.surface, sharp(x) + dx - 0.5, sharp(y) + dy - 0.5, 6, 6);
@@ -318,10 +318,10 @@ function labels() {
 }
 
 function knobs() {
-  const { T, window } = timeline, found = knobMarks(window.x0, window.x1);
+  const { T, window } = timeline, marks = knobMarks(window.x0, window.x1);
   const at = (mark) => sharp(timeline.x(mark.x));
-  for (const mark of found) pen.line(at(mark), 0, at(mark), timeline.height - BOTTOM, T.rose);
-  for (const { mark, x, left } of flagWords(found, at, LEFT, timeline.width, [])) {
+  for (const mark of marks) pen.line(at(mark), 0, at(mark), timeline.height - BOTTOM, T.rose);
+  for (const { mark, x, left } of flagWords(marks, at, LEFT, timeline.width, [])) {
     pen.text(mark.text, left ? x - 5 : x + 5, 10, T.rose, left ? "right" : "left", true);
   }
   for (const cut of time.cuts) {

@@ -39,7 +39,7 @@ let lines = [], progress = null, answers = null, limit = null, share = null, nex
 /** @type {HTMLElement | null} */
 let focused = null; // before a demo
 /** @type {Said | null} */
-let said = null;
+let story = null;
 let used = false; // whether there was any prompt since the page was opened
 let known = false; // whether this tab shows what was before its latest reset
 let mine = stored(USED, ofTab) !== null; // the same, with somebody at this tab; others show no earlier sentence
@@ -102,19 +102,19 @@ function controls() {
 // ---- what it says -----------------------------------------------------------------------------------------
 on("reset", (/** @type {Delta} */ { snapshot }) => {
   known = mine || poll.held;
-  said = (known && snapshot?.story) || null;
+  story = (known && snapshot?.story) || null;
   use(Boolean(known && snapshot?.requests?.length));
   show();
 });
 
 on("frame", (/** @type {Delta} */ { frames, reset }) => {
   if (reset && !known) return; // what ran before the tab was opened
-  const before = said, unused = !used;
+  const before = story, unused = !used;
   for (const frame of frames || []) {
-    said = frame.story || said;
+    story = frame.story || story;
     if (frame.requests?.some(([, event]) => event === "submitted")) use(true);
   }
-  if (said !== before || (unused && used)) show();
+  if (story !== before || (unused && used)) show();
 });
 
 function use(now) {
@@ -144,7 +144,7 @@ function state() {
   if (caption) return { about: "demo", sentences: [caption.caption] };
   const other = `Another tab is playing a demo. It ends in about ${elsewhere} s.`;
   if (elsewhere) return { about: "elsewhere", sentences: [[[other, ""]]] };
-  if (said && (used || clock() - said.t < QUIET_MS)) return { about: said.about, sentences: said.lines };
+  if (story && (used || clock() - story.t < QUIET_MS)) return { about: story.about, sentences: story.lines };
   if (used || poll.held || !demos.list.length) return { about: "", sentences: [] };
   return { about: "purpose", sentences: store.bootId ? demosHere() ? PURPOSE : OF_A_SERVER : [] };
 }
@@ -156,7 +156,7 @@ function show() {
   if (!box) return;
   const { about, sentences } = state();
   box.dataset.about = about;
-  box.dataset.burst = about === "burst" ? String(said.burst) : "";
+  box.dataset.burst = about === "burst" ? String(story.burst) : "";
   const upcoming = about === "after demo" && nextDemo();
   following.hidden = !upcoming;
   if (upcoming) write(following, `Next demo: ${upcoming.title}`);
@@ -189,8 +189,8 @@ function ask(texts) {
 function course() {
   const { scene, scenes, title, seconds, begun, guess } = demos.caption;
   const dots = Array.from({ length: scenes }, (_, i) => make("i", i < scene ? "rp-done" : i === scene ? "rp-now" : ""));
-  const gone = Math.min(seconds, Math.max(0, (clock() - begun) / 1000));
-  const passed = make("small", "", `${format.minutes(gone)} of ${format.minutes(seconds)}`);
+  const elapsed = Math.min(seconds, Math.max(0, (clock() - begun) / 1000));
+  const passed = make("small", "", `${format.minutes(elapsed)} of ${format.minutes(seconds)}`);
   const guessed = guess ? [make("span", "", `your guess: ${guess}`)] : [];
   progress.replaceChildren(...dots, make("span", "", title), passed, ...guessed);
 }
@@ -205,15 +205,15 @@ function fit() {
 
 function tick() {
   if (document.hidden || !box.clientWidth) return;
-  const found = limitIn(view.latest(time.now()));
-  write(limit, found ? LIMITS[found.name] || found.name : "–");
-  write(share, found ? format.percent(100 * found.share, 0) : "");
+  const limiter = limitIn(view.latest(time.now()));
+  write(limit, limiter ? LIMITS[limiter.name] || limiter.name : "–");
+  write(share, limiter ? format.percent(100 * limiter.share, 0) : "");
   if (store.open.size || demos.elsewhere) busy = clock();
   if (used && !mine && !poll.held && clock() - busy > QUIET_MS) { // the first screen again
-    [used, said] = [false, null];
+    [used, story] = [false, null];
     show();
   }
-  box.classList.toggle("rp-quiet", !demos.caption && Boolean(said) && clock() - said.t > QUIET_MS);
+  box.classList.toggle("rp-quiet", !demos.caption && Boolean(story) && clock() - story.t > QUIET_MS);
   if (demos.caption) course();
 }
 

@@ -18,7 +18,7 @@ const SAVED = "saved by sharing", NAME = "term", AGAIN_MS = 250, TRIES = 40;
 const TRAFFIC = { "burst-size": "Burst size", "answer-length": "Answer length", "steady-rate": "Rate" };
 
 /** What there is to say of a button's word. @returns {Explained} */
-function explained({ dataset: { knob, term } }) {
+function explanationOf({ dataset: { knob, term } }) {
   if (!knob) return given.glossary[term];
   const { help, needs, watch, costs, flag, nearest, opposite } = given.settings.knobs[knob];
   return { what: needs ? `${help} Needs ${needs}.` : help, watch, costs, flag, nearest, opposite, knob };
@@ -26,10 +26,10 @@ function explained({ dataset: { knob, term } }) {
 
 // ---- how it stands now ------------------------------------------------------------------------------------
 function ofKnob(knob) {
-  const value = store.knobs[knob], changed = knobMarks().reverse().find((mark) => knob in mark.changes);
+  const value = store.knobs[knob], latest = knobMarks().reverse().find((mark) => knob in mark.changes);
   if (value === undefined) return "";
-  const since = changed
-    ? `, changed ${format.ago(clock() - changed.t)} from ${valueText(knob, changed.changes[knob][0])}`
+  const since = latest
+    ? `, changed ${format.ago(clock() - latest.t)} from ${valueText(knob, latest.changes[knob][0])}`
     : "";
   return valueText(knob, value) + since;
 }
@@ -62,7 +62,7 @@ function vllm({ knob, flag, nearest, opposite, vllm: metrics }) {
 let opened = null, nowCell = null;
 
 function fill(button) {
-  const it = explained(button), theirs = vllm(it), value = now(button), rows = [];
+  const it = explanationOf(button), theirs = vllm(it), value = now(button), rows = [];
   if (it.example) rows.push(factRow("a line", chip(it.example)));
   if (it.notes) rows.push(factRow("also", it.notes));
   if (it.watch) rows.push(factRow("watch", ...marked(it.watch)));

@@ -35,7 +35,7 @@ addEventListener("pagehide", () => { // for a reload
 });
 
 /* Answer length, burst size and rate when this tab was reloaded, if they were chosen for this model. */
-function kept(name) {
+function recall(name) {
   const { model, values } = JSON.parse(stored(KEPT, ofTab) ?? "{}");
   return model === name && values.every((value) => value > 0) ? values : null;
 }
@@ -49,7 +49,7 @@ export const answerLimit = () => update(store.info ? { maximum: longest() } : {}
 /** The steady traffic that runs. @type {Steady | null} */
 let steady = null;
 
-on("own", (own) => (steady = own.steady && own.steady.on ? own.steady : null));
+on("own", (news) => (steady = news.steady && news.steady.on ? news.steady : null));
 
 /* For a model that is new to the page, the values are those of running traffic, or suit the model's speed. */
 function pace() {
@@ -57,7 +57,7 @@ function pace() {
   limit?.();
   const { info, pace } = store;
   const isNew = pace && pacedFor !== info.model;
-  const [answer, burst, rate] = (isNew && kept(info.model)) || [pace?.answer, pace?.burst, pace?.rate];
+  const [answer, burst, rate] = (isNew && recall(info.model)) || [pace?.answer, pace?.burst, pace?.rate];
   const plan = { rate, max_new_tokens: isNew ? answer : Number(length().value), ...(isNew && steady) };
   fill(length(), Math.min(plan.max_new_tokens, longest()));
   if (!isNew) return;

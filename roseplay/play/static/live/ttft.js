@@ -18,7 +18,7 @@ import { view } from "./view.js";
 
 let panel = null, legend = "";
 /** @type {import("../shared/types.js").DemoCaption["clients"]} */
-let told; // what the latest demo measured of its clients, shown until others are answered
+let groups; // what the latest demo measured of its clients, shown until others are answered
 
 export function mount(element) {
   const margin = { l: 38, r: 12, t: 8, b: 18 };
@@ -50,9 +50,9 @@ function account({ name, slow, ttft }) {
 /* [{name, ttft (sorted, ms)}], the newest last. */
 function collect() {
   const now = demos.caption?.clients, others = [...store.requests.values()].filter(({ kind }) => kind !== "api");
-  told = now ?? told;
-  if (!told || (!now && others.some(({ first }) => first > told[told.length - 1][2]))) return collectBursts();
-  return told.map(clients).filter(({ ttft }) => ttft.length);
+  groups = now ?? groups;
+  if (!groups || (!now && others.some(({ first }) => first > groups[groups.length - 1][2]))) return collectBursts();
+  return groups.map(clients).filter(({ ttft }) => ttft.length);
 }
 
 /** What a demo measured of its clients. @param {[number, number, number, string]} group */
@@ -66,9 +66,9 @@ function collectBursts() {
   const bursts = [...store.bursts.values()].filter(begun).sort((a, b) => a.id - b.id), last = bursts.pop();
   const shown = bursts.filter(({ id }) => id === last.compared);
   if (last) return [...shown, last].map(({ id, requests }) => curve(`burst ${id}`, requests));
-  const shownNow = begunIn(view.latest(time.now())), changed = knobMarks().pop()?.t ?? -Infinity;
-  const before = curve("before the change", shownNow.filter(({ submitted }) => submitted < changed));
-  const since = curve(`last ${view.span / 1000} s`, shownNow.filter(({ submitted }) => submitted >= changed));
+  const shownNow = begunIn(view.latest(time.now())), changedAt = knobMarks().pop()?.t ?? -Infinity;
+  const before = curve("before the change", shownNow.filter(({ submitted }) => submitted < changedAt));
+  const since = curve(`last ${view.span / 1000} s`, shownNow.filter(({ submitted }) => submitted >= changedAt));
   return [before, since].filter(({ ttft }) => ttft.length);
 }
 

@@ -35,26 +35,26 @@ function latest(now, span = view.span) {
 function set(x0, x1) {
   if (!(x1 > x0)) return;
   view.zoom = { x0, x1, now: view.zoom ? view.zoom.now : time.now() };
-  changed();
+  emitZoom();
 }
 
 /** Show this many ms, up to now. */
 function setSpan(ms) {
   view.span = ms;
   view.zoom = null;
-  changed();
+  emitZoom();
 }
 
 /** Back to now. */
 function clear() {
   if (view.zoom) {
     view.zoom = null;
-    changed();
+    emitZoom();
   }
   emit("unzoom");
 }
 
-function changed() {
+function emitZoom() {
   view.serial++;
   emit("zoom", view.zoom);
 }

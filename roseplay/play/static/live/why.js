@@ -45,21 +45,13 @@ export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
   if (row < 0) return null;
   const step = Object.fromEntries(steps.names.map((name) => [name, steps[name][slot]]));
-  const token = numbered(rid, stepId), gap = token && !Number.isNaN(token.itl);
+  const token = numberedToken(rid, stepId), gap = token && !Number.isNaN(token.itl);
   const factor = settingAt("slow_motion", step.t1);
-  const found = {
-    rid,
-    step,
-    token,
-    known: requests.get(rid) || null,
-    entries: store.entriesOf(slot),
-    row,
-    factor,
-  };
-  const reason = reasonOf(found), sentence = SENTENCES[reason.cause](reason);
-  const waited = found.known && token && !gap, slow = slowed(waited ? found.known.submitted : step.t1, step.t1);
+  const context = { rid, step, token, known: requests.get(rid) || null, entries: store.entriesOf(slot), row, factor };
+  const reason = reasonOf(context), sentence = SENTENCES[reason.cause](reason);
+  const waited = context.known && token && !gap, slow = slowed(waited ? context.known.submitted : step.t1, step.t1);
   if (slow) sentence.push(` These times were measured${slow}.`);
-  return { ...found, title: titleOf(found), reason, sentence, facts: factsOf(found), help: helpOf(found) };
+  return { ...context, title: titleOf(context), reason, sentence, facts: factsOf(context), help: helpOf(context) };
 }
 
 function titleOf({ token }) {
@@ -70,8 +62,8 @@ function titleOf({ token }) {
 
 // ---- what is known ----------------------------------------------------------------------------------------
 /** A request's token in a step with its number, which is null if the request's first ones are no longer kept. */
-function numbered(rid, step) {
-  const { tokens } = store, found = tokenOf(rid, step);
+function numberedToken(rid, step) {
+  const { tokens } = store, match = tokenOf(rid, step);
   let number = 1, whole = false;
   for (let i = tokens.first; i < tokens.end; i++) {
     const slot = i & tokens.mask;
@@ -79,11 +71,11 @@ function numbered(rid, step) {
     if (Number.isNaN(tokens.itl_ms[slot])) whole = true;
     if (tokens.step_id[slot] < step) number++;
   }
-  return found ? { ...found, number: whole ? number : null } : null;
+  return match ? { ...match, number: whole ? number : null } : null;
 }
 
 /* Steps that began and ended within the gap and computed only other requests. */
-function leftOut({ rid, token, row }) {
+function stepsLeftOut({ rid, token, row }) {
   const { steps } = store;
   let n = 0;
   for (let i = row - 1; i >= steps.first && steps.t0[i & steps.mask] >= token.t - token.itl - 1; i--) {
@@ -112,12 +104,12 @@ function preemption({ known, token }) {
 }
 
 /* What it took to resume it: blocks copied from host memory, or tokens computed again. */
-function regained({ rid, known, token }, preempted) {
+function resumeCost({ rid, known, token }, preempted) {
   const { steps } = store, begun = known.resumed[preempted];
   let tokens = 0, moved = 0;
   for (let row = steps.end - 1; row >= steps.first && steps.t0[row & steps.mask] >= begun; row--) {
-    const slot = row & steps.mask, own = store.entriesOf(slot).find((entry) => entry.rid === rid);
-    if (steps.t0[slot] <= token.t && own) tokens += own.prompt_tokens;
+    const slot = row & steps.mask, match = store.entriesOf(slot).find((entry) => entry.rid === rid);
+    if (steps.t0[slot] <= token.t && match) tokens += match.prompt_tokens;
     if (steps.t0[slot] === begun) moved = steps.swapped_in[slot];
   }
   return { tokens, moved };
@@ -131,25 +123,25 @@ function promptsOf({ entries, rid }) {
 }
 
 /** @returns {Reason} */
-function reasonOf(found) {
-  const { rid, token, known, step, entries } = found;
+function reasonOf(context) {
+  const { rid, token, known, step, entries } = context;
   if (!token) {
-    const own = entries.find((entry) => entry.rid === rid);
-    return { cause: "no token", took: step.t1 - step.t0, tokens: own ? own.prompt_tokens : 0 };
+    const match = entries.find((entry) => entry.rid === rid);
+    return { cause: "no token", took: step.t1 - step.t0, tokens: match ? match.prompt_tokens : 0 };
   }
-  if (Number.isNaN(token.itl)) return ofFirst(found);
+  if (Number.isNaN(token.itl)) return ofFirst(context);
   const usual = Number.isNaN(token.usual) ? null : token.usual, gap = { cause: token.cause, took: token.itl, usual };
-  const preempted = preemption(found);
+  const preempted = preemption(context);
   switch (token.cause) {
     case "preempted": {
       if (preempted < 0) break; // it is no longer kept
       const waited = Math.max(0, (known.resumed[preempted] ?? step.t0) - known.preempted[preempted]);
-      return { ...gap, waited, ...regained(found, preempted) };
+      return { ...gap, waited, ...resumeCost(context, preempted) };
     }
     case "left out":
-      return { ...gap, steps: leftOut(found) };
+      return { ...gap, steps: stepsLeftOut(context) };
     case "prompts":
-      return { ...gap, tokens: step.prompt_tokens, requests: promptsOf(found) };
+      return { ...gap, tokens: step.prompt_tokens, requests: promptsOf(context) };
     case "masks":
       return { ...gap, masks: step.mask_wait_ms };
     case "copies":
@@ -226,8 +218,8 @@ const SENTENCES = {
 
 /* An estimate of how long a gap that prompts prolonged would have been with a lower budget: of its time beyond the
  * usual, the share that corresponds to the prompt tokens the step would have computed. "" if unknown. */
-function helpOf(found) {
-  const { token, step } = found, prompt = step.prompt_tokens, budget = 2 ** Math.floor(Math.log2(prompt / 2));
+function helpOf(context) {
+  const { token, step } = context, prompt = step.prompt_tokens, budget = 2 ** Math.floor(Math.log2(prompt / 2));
   if (token?.cause !== "prompts" || Number.isNaN(token.usual) || budget < LEAST_BUDGET) return "";
   const about = token.usual + (token.itl - token.usual) * (budget / prompt);
   const chunked = settingAt("chunked_prefill", step.t1) === false ? "chunked prefill and " : "";

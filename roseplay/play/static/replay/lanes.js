@@ -19,8 +19,8 @@ let column = places(given.columns.tokens); // of a token's row
 export function clearLanes() {
   for (const map of [turns, lanes, sent]) map.clear();
   const empty = { rid: null, title: "", have: "", order: [], turns: [], waiting_ms: null };
-  const own = { lanes: Array.from({ length: MOST_LANES }, (_, i) => ({ lane: i + 1, ...empty })) };
-  emit("own", own, { own });
+  const news = { lanes: Array.from({ length: MOST_LANES }, (_, i) => ({ lane: i + 1, ...empty })) };
+  emit("own", news, { own: news });
 }
 
 /** Clear the lanes, and add the unfinished answers of a snapshot. */
@@ -52,8 +52,8 @@ function ask(rid, title, about) {
 // ---- taking frames ----------------------------------------------------------------------------------------
 function take(frame) {
   const submitted = frame.requests.filter((event) => event[1] === "submitted");
-  const asked = new Map(submitted.map(([rid, , , about]) => [rid, about]));
-  for (const [rid, title] of frame.titles || []) ask(rid, title, asked.get(rid));
+  const details = new Map(submitted.map(([rid, , , about]) => [rid, about]));
+  for (const [rid, title] of frame.titles || []) ask(rid, title, details.get(rid));
   for (const token of frame.tokens) {
     const turn = turns.get(token[column.request_id]);
     if (!turn) continue;
@@ -70,7 +70,7 @@ function take(frame) {
 
 /* The number of characters that can be shown: those of the tokens so far and, after the last one, those that the end
  * added. A request's end and its last token may be in two frames. */
-function shown(turn, known) {
+function lengthOf(turn, known) {
   const { times, widths, text, first } = turn;
   if (!known || (known.finished !== null && first + times.length >= known.tokens)) return text.length;
   return times.reduce((sum, _, i) => sum + (widths[i] || 0), 0);
@@ -84,7 +84,7 @@ export function laneNews(frames) {
   for (const [lane, all] of lanes) {
     const last = all[all.length - 1], known = store.requests.get(last.rid);
     if (!known) continue;
-    const had = sent.get(lane), now = figures(last, known), chars = shown(last, known), tokens = last.times.length;
+    const had = sent.get(lane), now = figures(last, known), chars = lengthOf(last, known), tokens = last.times.length;
     const key = `${last.rid} ${now.state} ${tokens} ${chars} ${now.computed}`;
     if (had && had.key === key && now.waiting_ms === null) continue;
     const whole = () => all.map((turn) => turnNews(turn, store.requests.get(turn.rid), null));
@@ -127,7 +127,7 @@ function turnNews(turn, known, had) {
     left_out: 0,
     thinking: turn.thinking,
     text_from: chars,
-    text: turn.text.slice(chars, shown(turn, known)),
+    text: turn.text.slice(chars, lengthOf(turn, known)),
     tokens_from: tokens,
     widths: turn.times.map((_, i) => turn.widths[i] || 0).slice(tokens),
     times: hundredths.slice(tokens).map((t, i) => t - (hundredths[tokens + i - 1] || 0)),

@@ -26,7 +26,7 @@ export class Recording {
     if (!this.lines.length) throw new Error(`${name} is empty.`);
     this.header = headerOf(this.lines.shift(), name);
     this.columns = this.header.columns;
-    this.shape = damaged(name, "the header", () => frameShape(this.columns, given.recordingShape));
+    this.shape = readPart(name, "the header", () => frameShape(this.columns, given.recordingShape));
     this.kept = text.length < KEEP_BYTES ? [] : null; // the frames, parsed
     this.due = []; // the position of each frame
     this.times = []; // the engine's time of each frame
@@ -90,7 +90,7 @@ function headerOf(line, name) {
   if (format !== read) {
     throw new Error(`${name} has format ${String(format).slice(0, 40)}, and this page reads format ${read}.`);
   }
-  damaged(name, "the header", () => {
+  readPart(name, "the header", () => {
     check(header, given.recordingShape.header, "");
     checkRuns(header.snapshot.blocks ?? []);
   });
@@ -100,7 +100,7 @@ function headerOf(line, name) {
 }
 
 /* Returns the result of `read`; turns its Errors into one that says that this part of the recording is damaged. */
-function damaged(name, part, read) {
+function readPart(name, part, read) {
   try {
     return read();
   } catch (error) {

@@ -97,8 +97,8 @@ function feed() {
 function take(delta) {
   delta.now = clock();
   apply(delta);
-  const own = { lanes: laneNews(delta.frames) };
-  emit("own", own, { ...delta, own });
+  const news = { lanes: laneNews(delta.frames) };
+  emit("own", news, { ...delta, own: news });
 }
 
 function tick() {

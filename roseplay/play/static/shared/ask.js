@@ -34,11 +34,11 @@ export async function ask(path, { query, body, post = body !== undefined, ms, te
     ...(json ? { headers: { "Content-Type": "application/json" } } : {}),
     body: json ? JSON.stringify(body) : /** @type {Blob | undefined} */ (body),
   }).catch(() => null);
-  const found = await (text && answer?.ok ? answer.text() : answer?.json())?.catch(() => null) ?? null;
-  if (answer?.ok && found !== null) return found;
+  const content = await (text && answer?.ok ? answer.text() : answer?.json())?.catch(() => null) ?? null;
+  if (answer?.ok && content !== null) return content;
   const status = answer && !answer.ok ? answer.status : 0;
-  const gone = body instanceof Blob ? "the file can no longer be read, or the server does not answer" : NO_ANSWER;
-  const reason = status ? found?.detail || `the server answered ${status}` : gone;
+  const silence = body instanceof Blob ? "the file can no longer be read, or the server does not answer" : NO_ANSWER;
+  const reason = status ? content?.detail || `the server answered ${status}` : silence;
   throw Object.assign(new Error(sentence(String(reason))), { status });
 }
 

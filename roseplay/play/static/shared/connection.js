@@ -9,14 +9,7 @@ import { poll } from "./poll.js";
 import { time } from "./time.js";
 
 const LOST_MS = 2500, CHECK_MS = 250;
-const NEEDS_AN_ANSWER = [
-  SENDING,
-  ".rp-lane header",
-  ".rp-hint",
-  ".rp-edit",
-  ".rp-needs-server",
-  ".rp-demo",
-].join();
+const NEEDS_AN_ANSWER = [SENDING, ".rp-lane header", ".rp-hint", ".rp-edit", ".rp-needs-server", ".rp-demo"].join();
 
 /**
  * `server`: no poll has been answered for a while; `engine`: the engine has ended; `slow`: it is overdue, in the
@@ -29,7 +22,7 @@ export const connection = {
   /** @type {Trouble | null} */
   trouble: null,
 };
-let bar = null, said = null, age = null;
+let bar = null, message = null, age = null;
 
 /** @returns {Trouble | null} */
 function findTrouble() {
@@ -59,10 +52,10 @@ function check() {
 
 // ---- the banner -------------------------------------------------------------------------------------------
 function build() {
-  said = make("span", { role: "alert" });
+  message = make("span", { role: "alert" });
   age = make("span", "rp-age"); // outside of the alert: it changes every second
   const off = make("span", "rp-off", "Sending and settings are disabled until then.");
-  bar = make("section", { id: "rp-banner", "aria-label": "Connection" }, make("b", "", "!"), said, age, off);
+  bar = make("section", { id: "rp-banner", "aria-label": "Connection" }, make("b", "", "!"), message, age, off);
   document.body.append(bar);
 }
 
@@ -73,7 +66,7 @@ function show() {
   document.body.classList.toggle("rp-bannered", Boolean(trouble));
   if (!trouble) return;
   bar.dataset.kind = trouble.kind;
-  write(said, trouble.kind === "server" ? `${trouble.words} Reconnecting.` : trouble.words);
+  write(message, trouble.kind === "server" ? `${trouble.words} Reconnecting.` : trouble.words);
   age.hidden = trouble.kind !== "server";
   bar.lastElementChild.hidden = !trouble.stopped;
 }

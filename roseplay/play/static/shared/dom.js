@@ -71,14 +71,14 @@ export const crossIcon = () =>
   svg(10, 10, ["path", { d: "M1 1l8 8M9 1l-8 8", stroke: "currentColor", "stroke-width": 1.4 }]);
 
 /**
- * Calls `pressed` for each key on an element, except those with Ctrl, Alt or Meta; if it returns true, the key has no
+ * Calls `onKey` for each key on an element, except those with Ctrl, Alt or Meta; if it returns true, the key has no
  * other effect.
  * @param {HTMLElement} element
- * @param {(event: KeyboardEvent) => boolean} pressed
+ * @param {(event: KeyboardEvent) => boolean} onKey
  */
-export function onKeys(element, pressed) {
+export function onKeys(element, onKey) {
   element.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !pressed(event)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !onKey(event)) return;
     event.preventDefault();
     event.stopPropagation();
   });

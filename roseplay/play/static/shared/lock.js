@@ -10,7 +10,7 @@ const CONTROLS = "button:not(.rp-term), input, select, textarea"; // buttons tha
 const locks = new Map(); // name -> {reason, selectors}
 const held = new Map(); // control -> its title before
 let focused = null; // the control that had the focus when it was locked
-let asked = 0;
+let frame = 0;
 
 /** Whether a control is locked. */
 export const locked = (element) => held.has(element);
@@ -37,20 +37,20 @@ export function lock(name, reason, selectors) {
 }
 
 /* Every control that is to be locked, with the reason. */
-function wanted() {
-  const found = new Map();
+function controlsToLock() {
+  const reasons = new Map();
   for (const { reason, selectors } of locks.values()) {
     for (const part of document.querySelectorAll(selectors)) {
       const controls = part.matches(CONTROLS) ? [part] : part.querySelectorAll(CONTROLS);
-      for (const control of controls) found.set(control, reason);
+      for (const control of controls) reasons.set(control, reason);
     }
   }
-  return found;
+  return reasons;
 }
 
 function apply() {
-  asked = 0;
-  const now = wanted();
+  frame = 0;
+  const now = controlsToLock();
   for (const control of held.keys()) if (!now.has(control)) release(control);
   for (const [control, reason] of now) {
     if (!held.has(control) && control.disabled) continue;
@@ -80,5 +80,5 @@ function release(control) {
 }
 
 const late = new MutationObserver(() => {
-  if (!asked) asked = requestAnimationFrame(apply);
+  if (!frame) frame = requestAnimationFrame(apply);
 });

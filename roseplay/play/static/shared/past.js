@@ -7,8 +7,8 @@ const same = (t) => t;
 
 /** A setting at a time of the engine or, with the clock `time.x`, of the views. */
 export function settingAt(name, t, clock = same) {
-  const changed = store.marks.find((mark) => clock(mark.t) > t && name in mark.changes);
-  return changed ? changed.changes[name][0] : store.knobs[name];
+  const next = store.marks.find((mark) => clock(mark.t) > t && name in mark.changes);
+  return next ? next.changes[name][0] : store.knobs[name];
 }
 
 /** The factors of slow motion from one time to another, ascending. */

@@ -23,9 +23,9 @@ export function palette() {
   const style = getComputedStyle(document.body);
   const read = (name) => sixDigits(style.getPropertyValue(`--rp-${name}`).trim() || "#888888");
   const hues = Array.from({ length: HUES }, (_, i) => read(`c${i}`));
-  const found = /** @type {Palette} */ ({ ...Object.fromEntries(NAMES.map((name) => [name, read(name)])), hues });
-  if (style.getPropertyValue("--rp-ink")) known = found; // before the style sheet is there, ask again next time
-  return found;
+  const colors = /** @type {Palette} */ ({ ...Object.fromEntries(NAMES.map((name) => [name, read(name)])), hues });
+  if (style.getPropertyValue("--rp-ink")) known = colors; // before the style sheet is there, ask again next time
+  return colors;
 }
 
 const sixDigits = (color) => color.replace(/^#(.)(.)(.)$/, "#$1$1$2$2$3$3");

@@ -8,14 +8,14 @@ import { keep, ofTab, stored } from "../shared/storage.js";
 
 const KEY = "roseplay-notice"; // stores the start to which the dismissed notice belongs
 
-let bar = null, said = null;
+let bar = null, words = null;
 /** @type {string | null} */
 let boot = null;
 
 function build() {
   const dismiss = makeButton(crossIcon(), { "aria-label": "Dismiss", title: "Dismiss", onclick: hide });
-  said = make("span", { role: "alert" });
-  bar = make("section", { id: "rp-notice", "aria-label": "Notice", hidden: true }, make("b", "", "!"), said, dismiss);
+  words = make("span", { role: "alert" });
+  bar = make("section", { id: "rp-notice", "aria-label": "Notice", hidden: true }, make("b", "", "!"), words, dismiss);
   document.body.append(bar);
 }
 
@@ -30,13 +30,13 @@ function show(text) {
   if (!bar) build();
   bar.hidden = !text;
   document.body.classList.toggle("rp-noticed", Boolean(text));
-  write(said, text || "");
+  write(words, text || "");
 }
 
 on("frame", (/** @type {Delta} */ delta) => {
   if (poll.held) return; // a recording is shown
   boot = delta.boot_id;
   const text = delta.notice && stored(KEY, ofTab) !== boot ? delta.notice : null;
-  if (text !== (said?.textContent || null)) show(text);
+  if (text !== (words?.textContent || null)) show(text);
 });
 on("start", (start) => start && show(null));

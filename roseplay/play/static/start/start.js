@@ -42,9 +42,9 @@ class Strip {
     this.more = make("span");
     this.bar = new Bar({ role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 });
     this.heard = make("span", { className: "rp-said", role: "status" }); // announces each stage once, not each count
-    const said = make("p", "", this.head, " ", this.more);
+    const words = make("p", "", this.head, " ", this.more);
     this.cancel = makeButton("Cancel", { className: "rp-cancel", hidden: true, onclick: () => this.giveUp() });
-    this.element = make("div", "rp-start", said, this.bar.element, this.heard, this.cancel);
+    this.element = make("div", "rp-start", words, this.bar.element, this.heard, this.cancel);
   }
 
   async giveUp() {

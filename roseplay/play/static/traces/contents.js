@@ -11,20 +11,20 @@ import { knobMarks } from "../live/knobmarks.js";
 const EVERY_MS = 1000, MOST = 200;
 const HEAD = [["at"], ["what"], ["answered"], ["TTFT p50"], ["p95"]];
 
-let box = null, rows = null, said = null, key = "";
+let box = null, rows = null, note = null, key = "";
 
 /** @param {HTMLElement} element of the section */
 export function mountContents(element) {
   box = element;
   rows = make("tbody");
-  said = make("p", "rp-contents-none", "Nothing yet: bursts and changed settings are listed here.");
-  box.append(make("table", "rp-contents", tableHead(...HEAD), rows), said);
+  note = make("p", "rp-contents-none", "Nothing yet: bursts and changed settings are listed here.");
+  box.append(make("table", "rp-contents", tableHead(...HEAD), rows), note);
   on("reset", () => (key = ""));
   setInterval(show, EVERY_MS);
 }
 
 /* [{t, cells}] of everything that is still known. */
-function found() {
+function entries() {
   const changes = knobMarks().map(({ t, text }) => ({ t, knob: true, cells: [text, "", "", ""] }));
   const bursts = [...store.bursts.values()].filter(({ requests }) => requests.length).map(({ id, requests }) => {
     const ttft = requests.map((request) => request.ttft_ms).filter((ms) => ms !== null).sort((a, b) => a - b);
@@ -38,10 +38,10 @@ function found() {
 
 function show() {
   if (!box.offsetParent) return;
-  const all = found(), now = JSON.stringify(all);
+  const all = entries(), now = JSON.stringify(all);
   if (now === key) return;
   key = now;
-  said.hidden = all.length > 0;
+  note.hidden = all.length > 0;
   rows.replaceChildren(...all.map(({ t, knob, cells }) => {
     const at = Number.isFinite(t) ? `${(t / 1000).toFixed(1)} s` : "earlier";
     return make("tr", knob ? "rp-hand" : "", ...[at, ...cells].map((text) => make("td", "", text)));

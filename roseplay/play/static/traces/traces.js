@@ -16,14 +16,14 @@ const FIGURES = ["seconds", "steps", "requests", "tokens", "bytes"];
 const length = (s) => (s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`);
 const WORDS = { seconds: length, bytes: format.bytes };
 
-let box = null, said = null;
+let box = null, status = null;
 
 const part = (selector) => box.querySelector(selector);
 const links = () => box.querySelectorAll("a[data-file]");
 
 export function mount(element) {
   box = element.querySelector(".rp-traces");
-  said = part(".rp-open-said");
+  status = part(".rp-open-said");
   for (const link of links()) link.href = `/ui/export/${link.dataset.file}?tab=${encodeURIComponent(tab)}`;
   box.addEventListener("click", (event) => {
     if (event.target.closest && event.target.closest("a[aria-disabled]")) event.preventDefault();
@@ -32,7 +32,7 @@ export function mount(element) {
   setInterval(look, AGAIN_MS);
   new ResizeObserver(look).observe(box); // from nothing to something when the tab is shown
   const demo = part(".rp-demo");
-  if (demo) demo.onclick = async () => opened(await replay.demo());
+  if (demo) demo.onclick = async () => onLoad(await replay.demo());
   mountContents(part(".rp-contents-of"));
   takeFiles(part(".rp-choose"), part("input[type=file]"), part(".rp-drop-zone"), take);
 }
@@ -64,16 +64,16 @@ function offer(any) {
 }
 
 // ---- opening --------------------------------------------------------------------------------------------
-function opened(problem) {
-  write(said, problem);
-  said.classList.toggle("rp-bad", Boolean(problem));
+function onLoad(problem) {
+  write(status, problem);
+  status.classList.toggle("rp-bad", Boolean(problem));
   if (problem) return;
   document.getElementById("rp-live-button").click();
   document.querySelector("#rp-replay .rp-toggle").focus(); // Space plays and pauses
 }
 
 async function take(chosen) {
-  write(said, `Reading ${chosen.name} …`);
-  said.classList.remove("rp-bad");
-  opened(await replay.load(chosen.text(), chosen.name));
+  write(status, `Reading ${chosen.name} …`);
+  status.classList.remove("rp-bad");
+  onLoad(await replay.load(chosen.text(), chosen.name));
 }

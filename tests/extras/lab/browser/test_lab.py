@@ -178,7 +178,7 @@ def test_the_table_shows_the_verdict_and_the_ranges_of_the_result(page: Page) ->
     for metric in shown(page)["summary"]["metrics"]:
         line, verdict = row(page, metric["name"]), metric["verdict"]
         words = {"better": "B is better", "worse": "B is worse", "within": "no clear difference", "unknown": ""}
-        expect(line.locator(".rp-lab-hear")).to_have_text(words[verdict])
+        expect(line.locator(".rp-said")).to_have_text(words[verdict])
         weights = line.locator("td").evaluate_all("cells => cells.map((e) => getComputedStyle(e).fontWeight)")
         bold = {"better": ["400", "700", "700"], "worse": ["700", "400", "700"]}
         assert weights[:3] == bold.get(verdict, ["400"] * 3), metric["name"]

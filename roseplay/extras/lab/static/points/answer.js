@@ -13,19 +13,19 @@ import { settingChoice } from "./asked.js";
 import { answerRow, findingsOf, settingLabel } from "./document.js";
 
 const WHICH = { prefill_max_tokens: "largest prefill budget", max_batch_size: "largest batch" };
-let question = null, found = null, doubt = null, why = null, apply = null, done = null;
+let question = null, answer = null, doubt = null, why = null, apply = null, done = null;
 /** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
 
 /** @param {HTMLElement} element */
 export function mount(element) {
   question = make("p", "rp-lab-question");
-  found = make("p", "rp-lab-found");
+  answer = make("p", "rp-lab-found");
   doubt = make("p", { className: "rp-lab-regret", title: meaning("regret") });
   why = make("p", "rp-lab-why");
   apply = makeButton("Apply", { id: "lab-apply", className: "primary", onclick: applyAnswer });
   done = make("p", { className: "rp-lab-done", role: "status" });
-  element.append(question, make("div", "rp-lab-answer", make("div", "", found, doubt, why, done), apply));
+  element.append(question, make("div", "rp-lab-answer", make("div", "", answer, doubt, why, done), apply));
   on("lab", (what) => {
     if (["mode", "asked", "plan", "limits"].includes(what)) ask();
     if (["mode", "points", "job", "plan"].includes(what)) show();
@@ -66,12 +66,12 @@ function show() {
   const shown = lab.mode === "find" ? shownPoints() : null;
   offer();
   const wordsOf = (...kinds) => (shown ? findingsOf(shown, ...kinds).map(({ words }) => words) : []);
-  if (!shown) found.replaceChildren(measuring() ? "Measuring." : "Press Find.");
-  else found.replaceChildren(...wordsOf("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
+  if (!shown) answer.replaceChildren(measuring() ? "Measuring." : "Press Find.");
+  else answer.replaceChildren(...wordsOf("Answer", "NoAnswer", "Unfinished").flatMap(drawn));
   write(doubt, wordsOf("Regret", "Doubt").map(plain).join(" "));
   write(why, wordsOf("Limited", "SearchPrice").map(plain).join(" "));
   if (applied && (!shown || applied.id !== shown.id)) applied = null;
-  said(shown);
+  showApplied(shown);
 }
 
 /* Show the button that applies the answer, unless there is nothing to change. */
@@ -98,7 +98,7 @@ async function applyAnswer() {
   show();
 }
 
-function said(shown) {
+function showApplied(shown) {
   if (!applied) return done.replaceChildren();
   const { setting, before } = applied, value = answerRow(shown).value;
   const undo = makeButton("Undo", { className: "rp-lab-swap", onclick: undoIt, disabled: poll.held });

@@ -38,20 +38,20 @@ export function valueAxis(values, area, doubles = false) {
   const scale = logarithmic(low, end, area.x0 + PAD_PX, area.x1 - PAD_PX), place = (value) => scale(value ?? end);
   const powers = [];
   for (let value = 2 ** Math.ceil(Math.log2(low)); value <= high; value *= 2) powers.push(value);
-  const ticks = [...thinned(doubles ? known : powers, MOST_TICKS), ...(end > high ? [null] : [])];
+  const ticks = [...thin(doubles ? known : powers, MOST_TICKS), ...(end > high ? [null] : [])];
   return { x: (row) => place(row.value), place, ticks: ticksAt(place, ticks, "", doubles ? rateWords : format.limit) };
 }
 
 /** Evenly spaced values, such as rates. @param {number[]} values @param {Area} area */
 export function evenAxis(values, area) {
   const place = linear(0, Math.max(...values, 1) * 1.06, area.x0, area.x1);
-  const shown = thinned(values, Math.max(1, Math.floor(area.width / APART_PX)));
+  const shown = thin(values, Math.max(1, Math.floor(area.width / APART_PX)));
   const ticks = ticksAt(place, shown, "", rateWords);
   return { x: (row) => place(row.value), place, ticks };
 }
 
 /* Every n-th value, so that there are at most `most`. */
-function thinned(values, most) {
+function thin(values, most) {
   const every = Math.ceil(values.length / most);
   return values.filter((_, i) => i % every === 0);
 }

@@ -20,9 +20,9 @@ async function show() {
   if (lab.mode === "compare" || measuring()) return; // a run changes nothing until it is kept
   const { mode } = lab, all = await listKept().catch(() => []);
   if (mode !== lab.mode) return;
-  const own = all.filter(({ kind }) => kind === mode).slice(0, MOST);
-  write(subtitle, own.length ? "kept in this browser" : "none yet");
-  list.replaceChildren(...own.map(line));
+  const entries = all.filter(({ kind }) => kind === mode).slice(0, MOST);
+  write(subtitle, entries.length ? "kept in this browser" : "none yet");
+  list.replaceChildren(...entries.map(line));
 }
 
 /** @param {import("../database.js").Entry} entry */

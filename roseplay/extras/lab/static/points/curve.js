@@ -73,7 +73,7 @@ function entries() {
 function scaleOf(area, { figure, limit }) {
   const document = shownPoints(), rows = allRows(document);
   if (!rows.length) return null;
-  const found = rows.filter(({ row }) => row.figures[figure].median !== null), known = found.map(({ row }) => row);
+  const entries = rows.filter(({ row }) => row.figures[figure].median !== null), known = entries.map(({ row }) => row);
   const before = rowsOf(earlierSweep()).filter((row) => row.figures[figure].median !== null);
   const most = document.limits[limit];
   const all = [...known, ...before].flatMap((row) => [row.figures[figure].median, ...row.figures[figure].range]);
@@ -82,7 +82,7 @@ function scaleOf(area, { figure, limit }) {
     : valueAxis(document.grid || document.asked, area);
   const up = latencyAxis([...all, most], area);
   const place = (row, arm) => ({ arm, row, x: across.x(row), y: up.y(row.figures[figure].median) });
-  const marks = found.map(({ arm, row }) => place(row, arm));
+  const marks = entries.map(({ arm, row }) => place(row, arm));
   return { document, most, across, up, marks, before: before.map((row) => place(row, "")) };
 }
 
@@ -103,10 +103,10 @@ function draw(pen, area, T, what, scale) {
     return tries(pen, area, T, document, marks);
   }
   for (const arm of armsOf(document)) {
-    const own = marks.filter((mark) => (mark.arm || "A") === arm), { color, dash } = lookOf(arm, T);
-    pen.path(own.map(pointOf), color, 1.75, dash);
-    for (const mark of own) spread(pen, mark, what.figure, up, arm === "A" ? T.ink3 : color);
-    values(pen, area, T, document, own, what.figure, up);
+    const dots = marks.filter((mark) => (mark.arm || "A") === arm), { color, dash } = lookOf(arm, T);
+    pen.path(dots.map(pointOf), color, 1.75, dash);
+    for (const mark of dots) spread(pen, mark, what.figure, up, arm === "A" ? T.ink3 : color);
+    values(pen, area, T, document, dots, what.figure, up);
   }
 }
 
@@ -155,11 +155,11 @@ function tries(pen, area, T, document, marks) {
     g.fillStyle = row.kept ? T.surface : T.ink;
     g.fillText(String(rowsOf(document).indexOf(row) + 1), x, y + 3.5);
   }
-  const found = marks.find(({ row }) => row === answer);
-  if (!found) return;
-  const right = found.x < area.x1 - 120,
+  const mark = marks.find(({ row }) => row === answer);
+  if (!mark) return;
+  const right = mark.x < area.x1 - 120,
     words = `${settingLabel(document.setting).toLowerCase()} ${format.limit(answer.value)}`;
-  pen.text(words, found.x + (right ? 6 : -6), area.y0 - 3, T.rose, right ? "left" : "right", true);
+  pen.text(words, mark.x + (right ? 6 : -6), area.y0 - 3, T.rose, right ? "left" : "right", true);
 }
 
 function read(_area, point, { figure }, scale) {
@@ -167,10 +167,7 @@ function read(_area, point, { figure }, scale) {
   const far = (mark) => Math.hypot(mark.x - point.x, (mark.y - point.y) / 2);
   const nearest = [...scale.marks].sort((a, b) => far(a) - far(b))[0];
   if (!nearest || (!point.mark && far(nearest) > NEAR_PX)) return null;
-  return {
-    words: words(scale.document, nearest, figure),
-    marks: (pen, _all, T) => ring(pen, nearest.x, nearest.y, T),
-  };
+  return { words: words(scale.document, nearest, figure), marks: (pen, _all, T) => ring(pen, nearest.x, nearest.y, T) };
 }
 
 function words({ setting }, { arm, row }, figure) {
@@ -182,5 +179,5 @@ function words({ setting }, { arm, row }, figure) {
 
 function describe({ figure, name, percentile }) {
   const document = shownPoints();
-  return `${name}, ${percentile}. ${allRows(document).map((found) => words(document, found, figure)).join(". ")}.`;
+  return `${name}, ${percentile}. ${allRows(document).map((entry) => words(document, entry, figure)).join(". ")}.`;
 }

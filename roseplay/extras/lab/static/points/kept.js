@@ -32,14 +32,14 @@ export function mount(element) {
 const good = (row) => row.figures.goodput_req_s.median || 0;
 
 /* All requests per second, those that are not within the limits too; as low as goodput where that is 0. */
-const answered = (row) => (good(row) && (100 * good(row)) / row.figures.kept_pct.median);
+const answerRate = (row) => (good(row) && (100 * good(row)) / row.figures.kept_pct.median);
 
 function scaleOf(area) {
   const document = shownPoints(), arms = armsOf(document), rate = document.setting === "rate_per_s";
   const rows = allRows(document).map(({ row }) => row);
   const values = document.asked || document.grid,
     across = rate && !document.doubles ? evenAxis(values, area) : valueAxis(values, area, rate);
-  const highest = Math.max(0.1, ...rows.map(answered));
+  const highest = Math.max(0.1, ...rows.map(answerRate));
   const { max, step: each } = niceAxis(highest, PARTS);
   const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length)) / arms.length;
   const y = linear(0, max, area.y1, area.y0);
@@ -61,7 +61,7 @@ function bars(pen, area, T, { arms, across, y, wide }, rows, peak, arm) {
     const x = across.x(row) + left * wide, top = y(good(row));
     const shade = i === peak ? color : arm === "A" ? T.decode : fade(color, 0.45);
     pen.fill(shade, x, top, wide, area.y1 - top);
-    const all = sharp(y(answered(row))), x0 = sharp(x), x1 = x0 + Math.round(wide);
+    const all = sharp(y(answerRate(row))), x0 = sharp(x), x1 = x0 + Math.round(wide);
     pen.path([[x0, area.y1], [x0, all], [x1, all], [x1, area.y1]], T.ink3, 1, [1, 2]);
     if (i === peak) pen.text(format.figure(good(row)), x + wide / 2, top - 4, color, "center", true);
   });
@@ -79,7 +79,7 @@ function read(area, point) {
   if (!near) return null;
   const x = across.x(near), here = allRows(document).filter(({ row }) => row.value === near.value);
   return {
-    words: here.map((found) => words(document, found)).join("; "),
+    words: here.map((entry) => words(document, entry)).join("; "),
     marks: (pen, all, T) => pen.line(sharp(x), all.y0, sharp(x), all.y1, T.line2),
   };
 }
@@ -93,5 +93,5 @@ function marks(area) {
 
 function describe() {
   const document = shownPoints();
-  return `Goodput by value. ${allRows(document).map((found) => words(document, found)).join(". ")}.`;
+  return `Goodput by value. ${allRows(document).map((entry) => words(document, entry)).join(". ")}.`;
 }

@@ -69,6 +69,6 @@ function read(area, { y }) {
 }
 
 function describe() {
-  const said = ranges().map((range, i) => `${i ? `after try ${i}` : "at first"} ${wordsOf(range)}`);
-  return `Where the answer can still be: ${said.join(", ")}.`;
+  const parts = ranges().map((range, i) => `${i ? `after try ${i}` : "at first"} ${wordsOf(range)}`);
+  return `Where the answer can still be: ${parts.join(", ")}.`;
 }

@@ -27,14 +27,14 @@ export function logarithmic(low, high, from, to) {
  */
 export function logValues(low, high, most) {
   for (const firsts of [[1, 2, 5], [1, 3], [1]]) {
-    const found = [];
+    const values = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
       for (const first of firsts) {
         const value = first * 10 ** power;
-        if (value >= low * 0.999 && value <= high * 1.001) found.push(+value.toPrecision(3));
+        if (value >= low * 0.999 && value <= high * 1.001) values.push(+value.toPrecision(3));
       }
     }
-    if (found.length <= most || firsts.length === 1) return found;
+    if (values.length <= most || firsts.length === 1) return values;
   }
 }
 

@@ -27,11 +27,11 @@ async function imageOf(pair) {
  * @param {Pair} pair
  */
 export async function copyPair(button, pair) {
-  write(button, await copied(imageOf(pair), linkTo(pair))); // not awaited here: the clipboard is open within the click
+  write(button, await copyBoth(imageOf(pair), linkTo(pair))); // the clipboard is open only within the click
   setTimeout(write, SAID_MS, button, COPY);
 }
 
-async function copied(image, link) {
+async function copyBoth(image, link) {
   try {
     await navigator.clipboard.write([new ClipboardItem({ "image/png": image, "text/plain": link.then(plain) })]);
     return "Picture and link copied";

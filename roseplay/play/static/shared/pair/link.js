@@ -35,13 +35,13 @@ export async function pairIn(fragment) {
   const letters = new URLSearchParams(fragment.slice(1)).get(NAME);
   if (letters === null) return null;
   try {
-    return parsePair(await unpacked(letters));
+    return parsePair(await unpack(letters));
   } catch {
     throw new Error("This link holds no complete picture of two bursts: copy it again, in one piece.");
   }
 }
 
-async function unpacked(letters) {
+async function unpack(letters) {
   const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
   const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream(FORMAT)).getReader();
   const decoder = new TextDecoder();

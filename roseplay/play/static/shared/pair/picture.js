@@ -32,10 +32,10 @@ const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-
 export function drawPair(pen, width, height, pair, T) {
   pen.fill(T.surface, 0, 0, width, height);
   const wide = width - 2 * SIDE_PX, narrow = width < NARROW_PX;
-  let y = wrapped(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
+  let y = wrap(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
   const note = `${pair.about}, aligned at the ${pair.moment}. Dots: ms between two tokens ${pair.shows}.`;
   const marks = pair.sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "";
-  y = wrapped(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
+  y = wrap(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
   const high = Math.max(LEAST_PLOT_PX, (height - rows - UNDER_PX - BETWEEN_PX - y) / 2 - ABOVE_PX);
   const areas = pair.sides.map((_, i) => {
@@ -101,12 +101,12 @@ function ring(pen, at, words, dots, area, T) {
 
 // ---- figures ----------------------------------------------------------------------------------------------
 const MARKS = { price: " (the price)", gain: " (in return)" };
-const named = ({ title, mark }) => title + (MARKS[mark] ?? "");
+const nameOf = ({ title, mark }) => title + (MARKS[mark] ?? "");
 const between = ({ mark }) => (mark === "same" ? " and " : " → ");
 const values = (figure) => `${figure.before}${between(figure)}${figure.after} ${figure.unit}`;
 
 /** A figure of a pair, in words. @param {Pair["figures"][number]} figure */
-export const figureText = (figure) => `${named(figure)} ${values(figure)}`;
+export const figureText = (figure) => `${nameOf(figure)} ${values(figure)}`;
 
 /* "434 → 53 ms", the effect in the colour of settings, or "17 and 18 ms". Returns where it ends. */
 function change(pen, figure, x, y, px, T) {
@@ -128,7 +128,7 @@ function figureColumns(pen, figures, width, top, T) {
   figures.forEach((figure, i) => {
     x += spare + wide[Math.max(0, i - 1)];
     if (i) pen.line(sharp(x), top, sharp(x), top + FIGURES_PX, T.line);
-    pen.words(named(figure), x + SIDE_PX, top + 18, sans(NOTE.px), T.ink3);
+    pen.words(nameOf(figure), x + SIDE_PX, top + 18, sans(NOTE.px), T.ink3);
     change(pen, figure, x + SIDE_PX, top + 39, FIGURE_PX, T);
   });
 }
@@ -137,7 +137,7 @@ function figureRows(pen, figures, width, top, T) {
   figures.forEach((figure, i) => {
     const y = top + i * ROW_PX;
     pen.line(0, sharp(y), width, sharp(y), T.line);
-    pen.words(named(figure), SIDE_PX, y + 17, sans(NOTE.px), T.ink3);
+    pen.words(nameOf(figure), SIDE_PX, y + 17, sans(NOTE.px), T.ink3);
     change(pen, figure, width / 2, y + 18, FIGURE_PX - 2, T);
   });
 }
@@ -153,7 +153,7 @@ function segments(pen, sentence, x, y, px, T, bold = false) {
 }
 
 /** Segments in as many lines as they need, from `top` on. Returns where they end. @param {Sentence} sentence */
-function wrapped(pen, sentence, top, wide, { px, line }, color, T) {
+function wrap(pen, sentence, top, wide, { px, line }, color, T) {
   if (!sentence.length) return top;
   let x = 0, y = top + px;
   for (const [text, style] of sentence) {
