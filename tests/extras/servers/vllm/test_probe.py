@@ -10,11 +10,12 @@ import logging
 import random
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -547,6 +548,19 @@ def test_a_key_is_asked_for_on_both_sockets(module: ModuleType, monkeypatch: pyt
         assert len(reader.quiet()) == 3
         assert wrong.quiet(100) == none.quiet(100) == []
     engine.scheduler.shutdown()
+
+
+def test_orders_hold_the_engine_up_for_a_tenth_of_the_time_at_most(
+    module: ModuleType, engine: Engine, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks for snapshots without end waits nine times as long as each took."""
+    slept: list[float] = []
+    clock = {**vars(time), "sleep": slept.append, "monotonic": itertools.count(0, 0.5).__next__}
+    monkeypatch.setattr(module, "time", SimpleNamespace(**clock))
+    for _ in range(3):
+        reader.snapshot()
+    wait_until(lambda: len(slept) == 3)
+    assert slept == [4.5, 4.5, 4.5]
 
 
 def test_each_rank_has_its_own_ports(module: ModuleType, engine: Engine, port: int) -> None:
