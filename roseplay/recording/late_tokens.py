@@ -30,28 +30,29 @@ class LateTokens:
     """Compares each token's gap with the usual one: the median over the last steps that computed no prompts, in the
     present slow motion.
 
-    The cause is the first that applies. Where it is not known what is usual, it is one of the first three, or none:
-        ``preempted``: the request lost its blocks. ``left out``: steps of this gap computed others only. ``prompts`` of
-        others, in the token's step. ``masks``: the step waited for at least half of the delay for what structured
-        outputs allow. ``copies`` of blocks before writing. ``batch``: it was much larger than usual. ``host``: its part
-        of the step grew by at least half of the delay. ``other``.
+    The cause is the first that applies; if it is not known what is usual, neither masks, host nor one of the last three:
+        ``preempted``: the request lost its blocks. ``left out``: steps of this gap computed others only. ``masks``: the
+        step waited for at least half of the delay for what structured outputs allow. ``host``: its part of the step grew
+        by at least half of the delay. ``prompts`` of others, in the token's step. ``copies`` of blocks before writing.
+        ``batch``: it was much larger than usual. ``other``.
     """
 
     def __init__(self) -> None:
         self._quiet: deque[_Quiet] = deque(maxlen=_KEPT)
         self._steps: deque[StepRow] = deque(maxlen=_SEARCHED)
         self._preempted: dict[int, None] = {}
+        self._slow_motion = 1.0
 
     def mark(self, frame: dict[str, Any]) -> None:
         """Set ``usual_ms`` and ``cause`` of a frame's tokens, and ``usual_batch`` of its steps."""
-        changed = [t for t, _, changes in frame["knobs"] if "slow_motion" in changes]
+        changed = [(t, changes["slow_motion"][1]) for t, _, changes in frame["knobs"] if "slow_motion" in changes]
         tokens = {number: list(group) for number, group in groupby(frame["tokens"], lambda token: token.step_id)}
         parts = [(step, tokens.pop(step.step_id, [])) for step in frame["steps"]]
         frame["tokens"] = []
         for step, step_tokens in [*parts, *((None, rest) for rest in tokens.values())]:
             end = step.t1 if step else step_tokens[0].t
-            if changed and changed[0] <= end:
-                del changed[0]
+            if changed and changed[0][0] <= end:
+                self._slow_motion = changed.pop(0)[1]
                 self._quiet.clear()
             usual_ms, causes = self.take(step, step_tokens)
             frame["tokens"] += [
@@ -59,16 +60,15 @@ class LateTokens:
                 for place, token in enumerate(step_tokens)
             ]
         if changed:
+            self._slow_motion = changed[-1][1]
             self._quiet.clear()
 
     def take(self, step: StepRow | None, tokens: list[TokenRow]) -> tuple[float | None, dict[int, TokenCause]]:
-        """Returns the gap that was usual before a step's tokens, in ms, and the causes of those that are late.
+        """Returns the gap that was usual before a step's tokens, in ms, if known, and the causes of those that are late, by
+        their places.
 
         Args:
             step: None for tokens that came together from another server; otherwise its ``usual_batch`` is set.
-
-        Returns:
-            The gap, None if it is unknown, and the causes by the tokens' places in ``tokens``.
         """
         usual = self._usual()
         if step is not None:
@@ -84,7 +84,7 @@ class LateTokens:
             del self._preempted[next(iter(self._preempted))]
         gaps = [token.itl_ms for token in tokens if token.itl_ms]
         if gaps and (step is None or not step.prompt_tokens):
-            host_ms, batch = (step.host_ms, step.decode_tokens) if step else (0.0, len(tokens))
+            host_ms, batch = (self._host_ms(step), step.decode_tokens) if step else (0.0, len(tokens))
             self._quiet.append(_Quiet(median(gaps), host_ms, batch))
         return usual and usual.gap_ms, causes
 
@@ -101,9 +101,24 @@ class LateTokens:
             return "other" if usual else None
         if self._left_out(token):
             return "left out"
-        if step.prompt_tokens > sum(it.prompt_tokens for it in step.entries if it.request_id == token.request_id):
+        prompts = step.prompt_tokens > sum(it.prompt_tokens for it in step.entries if it.request_id == token.request_id)
+        if usual is None:
+            return "prompts" if prompts else None
+        delay_ms = (token.itl_ms or 0.0) - usual.gap_ms
+        if step.mask_wait_ms > delay_ms / 2:
+            return "masks"
+        if self._host_ms(step) - usual.host_ms >= delay_ms / 2:
+            return "host"
+        if prompts:
             return "prompts"
-        return _cause_in_step(step, token.itl_ms or 0.0, usual) if usual else None
+        if step.block_copies:
+            return "copies"
+        return "batch" if step.decode_tokens > _LARGE_BATCH * usual.batch else "other"
+
+    def _host_ms(self, step: StepRow) -> float:
+        """Returns the host's part of a step: not what slow motion slept, but stretched by it like the gaps."""
+        slept_ms = (1 - 1 / self._slow_motion) * (step.t1 - step.t0)
+        return self._slow_motion * max(0.0, step.host_ms - slept_ms)
 
     def _left_out(self, token: TokenRow) -> bool:
         """Whether a step began and ended within the gap and computed other requests only."""
@@ -115,15 +130,3 @@ class LateTokens:
             if all(entry.request_id != token.request_id for entry in step.entries):
                 return True
         return False
-
-
-def _cause_in_step(step: StepRow, gap_ms: float, usual: _Quiet) -> TokenCause:
-    """Returns the cause of a late token that only its step can explain."""
-    delay_ms = gap_ms - usual.gap_ms
-    if step.mask_wait_ms > delay_ms / 2:
-        return "masks"
-    if step.block_copies:
-        return "copies"
-    if step.decode_tokens > _LARGE_BATCH * usual.batch:
-        return "batch"
-    return "host" if step.host_ms - usual.host_ms >= delay_ms / 2 else "other"

@@ -62,6 +62,8 @@ def decoding() -> Decoding:
         ({"ms": 50, "mask_wait_ms": 6.0, "block_copies": 1}, "copies"),
         ({"ms": 50, "decode_tokens": 4}, "batch"),
         ({"ms": 50, "host_ms": 41.0}, "host"),
+        ({"ms": 399, "host_ms": 379.0, "prompts": ((3, 64),), "decode_tokens": 24}, "host"),
+        ({"ms": 399, "host_ms": 100.0, "prompts": ((3, 64),), "decode_tokens": 24}, "prompts"),
         ({"ms": 50}, "other"),
     ],
 )
@@ -108,6 +110,15 @@ def test_the_usual_gap_is_of_the_same_slow_motion(decoding: Decoding) -> None:
         decoding.step(50)
     assert decoding.step(51) == [None] * 2
     assert decoding.rows[0].usual_ms == 50.0
+
+
+def test_what_slow_motion_sleeps_is_no_work_of_the_host(decoding: Decoding) -> None:
+    """A step of 10 ms lasts 50, of which the model takes 9."""
+    decoding.step(50, host_ms=41.0, knobs=[(decoding.now, {"slow_motion": [1, 5]})])
+    for _ in range(5):
+        assert decoding.step(50, host_ms=41.0) == [None] * 2
+    assert decoding.step(200, host_ms=161.0, prompts=((3, 512),)) == ["prompts"] * 2  # of 40 ms, the model took 39
+    assert decoding.step(200, host_ms=191.0, prompts=((3, 512),)) == ["host"] * 2
 
 
 def test_another_server_reports_no_steps() -> None:

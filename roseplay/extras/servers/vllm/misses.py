@@ -13,15 +13,11 @@ _MOST = 1 << 18  # hashes that are remembered
 
 
 class Misses:
-    """The blocks of prompts that vLLM has computed since its steps are followed.
-
-    Attributes:
-        block_size: tokens of a block.
-        is_off: whether vLLM caches nothing.
-    """
+    """The blocks of prompts that vLLM has computed since its steps are followed."""
 
     def __init__(self) -> None:
-        self.block_size, self.is_off = 1, False
+        self.block_size = 1  # in tokens
+        self.is_off = False  # whether vLLM caches nothing
         self._computed: dict[int, bool] = {}  # by hash, the newest last: whether the cache was cleared since
 
     def compute(self, hashes: Sequence[int], before: int, tokens: int) -> None:
