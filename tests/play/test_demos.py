@@ -20,10 +20,10 @@ from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import plan, reading_s
-from roseplay.play.demos.player import DemoBusyError, judgement
+from roseplay.play.demos.player import LIMIT_S, DemoBusyError, judgement
 from roseplay.play.demos.script import CUT, QUESTIONS, Demo, DemoBurst, Scene, lane_prompts, reading
 from roseplay.play.playground import Playground
-from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
+from roseplay.play.story.burst_facts import GIVE_UP_MS, BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, longest
 from roseplay.traffic.difference import difference
 from tests.play.conftest import poll
@@ -129,6 +129,11 @@ def test_a_run_that_is_cut_says_so_and_judges_no_guess(running: Playground, monk
     running.demos.next(MINE, 2)
     last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
     assert last["figures"] == {"cut_limit": "0 s", "cut_done": "0", "cut_size": "3"}
+
+
+def test_no_burst_is_given_up_while_a_demo_waits_for_it() -> None:
+    """Otherwise all its answers would have come, and none of its figures be known."""
+    assert GIVE_UP_MS > 1000 * LIMIT_S
 
 
 def test_stop_restores_knobs_but_those_to_keep(running: Playground) -> None:

@@ -14,7 +14,7 @@ from roseplay.traffic.metrics import percentile
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
 NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pause if the usual gap is unknown
-GIVE_UP_MS = 60_000.0
+GIVE_UP_MS = 120_000.0  # longer than demos wait for a burst
 BEFORE_MS = 3000.0  # the gaps before a burst that its picture shows
 _MOST_GAPS = 50_000
 _MOST_DRAWN = 5_000  # gaps that are kept of a burst for its picture; later ones lie beyond what it shows
