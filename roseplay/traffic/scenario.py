@@ -51,7 +51,7 @@ class Scenario:
         name: as given on the command line.
         title, card: displayed name and one-line description.
         look: two sentences: what to look for, and what it costs.
-        watch: the figure that should improve, see ``figures.FIGURES``.
+        watch: the figure that should improve, see ``run_figures.FIGURES``.
         price: the figure that gets worse in return, if any.
         mix: how its prompts relate.
         prompt: text of each prompt, instead of the texts of the source.
