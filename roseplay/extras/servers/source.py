@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from roseplay.arguments import Parser, within
 from roseplay.engine.engine_like import EngineLike
-from roseplay.extras.servers.address import ServerAddress, add_url_flags, server_addresses, steps_nearby
+from roseplay.engine.errors import EngineStartError
+from roseplay.extras.servers.address import DEFAULT_STEPS, ServerAddress, StepsAddress, add_url_flags, server_addresses
 from roseplay.play.engine_source import Elsewhere
 
 WAIT_S = 600.0  # a large model takes minutes to load
@@ -56,8 +60,8 @@ def _open(
     from roseplay.extras.servers.server import NotReadyError
 
     until = time.monotonic() + within_s
+    steps = address.steps or _steps_nearby(address.url)
     while True:
-        steps = address.steps or steps_nearby(address.url)
         try:
             return HttpEngine(address.url, api_key=address.api_key, model=address.model, steps=steps, others=others)
         except NotReadyError as error:
@@ -66,6 +70,18 @@ def _open(
                 raise
             tell(f"It is tried again for {left_s:.0f} s: {error}")
             cancelled.wait(min(AGAIN_S, left_s))
+            steps = address.steps or _steps_nearby(address.url)
+        except EngineStartError:
+            if steps is address.steps:
+                raise
+            steps = address.steps  # those nearby are another server's, or need a key
+
+
+def _steps_nearby(url: str) -> StepsAddress | None:
+    """Returns where a vLLM on this machine usually tells its steps, if the server of ``url`` is here and something listens."""
+    here = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1") and importlib.util.find_spec("zmq") is not None
+    with socket.socket() as probe:
+        return StepsAddress(DEFAULT_STEPS) if here and probe.connect_ex(("127.0.0.1", 5601)) == 0 else None
 
 
 OTHER_SERVERS = OtherServers()

@@ -26,6 +26,8 @@ const reasons = /** @type {[Record<string, any>, string][]} */ ([
   [{ reason: "evicted", step: 41 }, "its blocks were evicted for other requests 2.5 s ago."],
   [{ reason: "cleared", step: 41 }, "the cache was cleared 2.5 s ago."],
   [{ reason: "evicted", step: 11 }, "its blocks were evicted for other requests 30 steps ago."],
+  [{ reason: "evicted" }, "its blocks were evicted for other requests."],
+  [{ reason: "cleared" }, "the cache was cleared."],
   [{ reason: "off" }, "the prefix cache was off."],
   [
     { reason: "logprobs" },

@@ -18,6 +18,7 @@ Nanoseconds = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Name = Annotated[str, Field(max_length=512)]
 Words = Annotated[str, Field(max_length=1024)]
 Setting = Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True)] | float | Words
+_Hash = Annotated[int, Field(strict=True, ge=0, lt=2**48)]
 _Block = Annotated[int, Field(strict=True, ge=0, lt=MAX_BLOCKS)]
 
 
@@ -41,7 +42,7 @@ class Admitted(NamedTuple):
     cached: Count
     waited_ns: Nanoseconds | None
     priority: Annotated[int, Field(strict=True, gt=-(2**53), lt=2**53)]
-    hashes: tuple[Nanoseconds, ...] = ()
+    hashes: Annotated[tuple[_Hash, ...], Field(max_length=256)] = ()
 
 
 class BlockState(NamedTuple):

@@ -220,8 +220,7 @@ class Probe:
         if isinstance(message, Step):
             self._steps.take(message)
         elif message.kind == "reset":
-            self._steps.misses.clear()
-            self._attach()
+            self._attach(cleared=True)
         elif message.kind == "limits":
             self._steps.limits = message.limits
             self._changed()
@@ -238,7 +237,7 @@ class Probe:
         if newest.boot not in ("", self._boot) or newest.n > self._n:
             self._attach()
 
-    def _attach(self) -> None:
+    def _attach(self, *, cleared: bool = False) -> None:
         """Ask for the state of vLLM, and follow it from there; not too often, as a large pool is long to tell."""
         wait_s = self._timings.steps_again_s - (self._clock.now_ns() - self._attached_ns) / 1e9
         if self._attached_ns and wait_s > 0 and self._sockets.closing.wait(wait_s):
@@ -249,7 +248,7 @@ class Probe:
             self._snapshot: Snapshot = ask({"ask": "snapshot"}, Snapshot)
         same_boot, self._boot = self._snapshot.boot == self._boot, self._snapshot.boot
         self._n, self._heard_ns = self._snapshot.n, self._clock.now_ns()
-        self._steps.join(self._snapshot, same_boot=same_boot)
+        self._steps.join(self._snapshot, same_boot=same_boot, cleared=cleared)
         self._wrong = None
         self._changed()
 

@@ -78,7 +78,6 @@ class Steps:
     Attributes:
         offset_ns: what is added to vLLM's times to get ours.
         limits: of vLLM's scheduler, after the messages so far.
-        misses: why prompts had to be computed.
         newest: number of the last step.
     """
 
@@ -86,18 +85,17 @@ class Steps:
         self._live, self._telemetry, self._clock, self._number = live, telemetry, clock, number
         self._others: LiveStreams[HttpStream] = LiveStreams(telemetry, clock)
         self._followed: dict[str, Followed] = {}
-        self._pool, self.misses = Pool(), Misses()
+        self._pool, self._misses = Pool(), Misses()
         self._end_ns = self._waiting = self.offset_ns = self.newest = 0
         self.limits = Limits()
 
-    def join(self, snapshot: Snapshot, *, same_boot: bool) -> None:
-        """Continue from a snapshot, with a step without entries. Raises ``ValueError`` for too many requests."""
+    def join(self, snapshot: Snapshot, *, same_boot: bool, cleared: bool = False) -> None:
+        """Continue from a snapshot, if ``cleared`` without a gap. Raises ``ValueError`` for too many requests."""
         kept = {about.request for about in snapshot.requests} if same_boot else set()
         self._forget([name for name in self._followed if name not in kept])
         now_ns, self._pool, self.limits = self._time(snapshot.now_ns), Pool(), snapshot.limits
         self._end_ns = self._waiting = 0
-        self.misses.block_size = snapshot.block_size
-        self.misses.is_off = snapshot.settings.get("enable_prefix_caching") is False
+        self._misses = self._misses.cleared() if cleared else Misses(snapshot.block_size, snapshot.settings)
         for about in snapshot.requests:
             request = self._follow(about.request, about.prompt, now_ns, about.output)
             request.output, request.cached, request.last_ns, request.blocks = about.output, about.cached, None, []
@@ -177,7 +175,7 @@ class Steps:
         else:
             request.cached, request.hashes = about.cached, about.hashes
             if request.stream is not None:
-                request.stream.miss = self.misses.explain(about.hashes, about.cached, about.prompt)
+                request.stream.miss = self._misses.explain(about.hashes, about.cached, about.prompt)
         if (stream := request.stream) is not None:
             stream.metrics.cached_tokens = request.cached
             streams = self._live if request.is_ours else self._others
@@ -193,7 +191,7 @@ class Steps:
         record.decode_tokens += tokens - prompt
         record.recomputed_tokens += max(0, min(before + prompt, request.reached) - before)
         request.reached = max(request.reached, before + tokens)
-        self.misses.compute(request.hashes, before, tokens)
+        self._misses.compute(request.hashes, before, tokens)
         computed = min(before + tokens, request.target)
         entry = EntryRecord(
             request.request_id, prompt, tokens - prompt, computed, request.target, request.cached, shared=0

@@ -13,10 +13,11 @@ import { bold, say } from "./why.js";
 const { count, many, ordinal } = format;
 const tokens = (n) => many(n, "token");
 
-/* How long ago a step was; in steps if its time is no longer known. */
+/* How long ago a step was, if it is known; in steps if its time no longer is. */
 function ago(step) {
+  if (step === null) return "";
   const { steps } = store, newest = steps.end ? steps.step_id[(steps.end - 1) & steps.mask] : step;
-  return agoOf(step) || (newest > step ? `${many(newest - step, "step")} ago` : "before");
+  return ` ${agoOf(step) || (newest > step ? `${many(newest - step, "step")} ago` : "before")}`;
 }
 
 const short = ({ prompt, miss, block }) =>
@@ -52,11 +53,11 @@ const REASONS = {
     helps: "Switch on Same-step sharing: then one request computes it for all requests in the same step.",
   },
   evicted: {
-    because: ({ miss }) => `its blocks were evicted for other requests ${ago(miss.step)}`,
+    because: ({ miss }) => `its blocks were evicted for other requests${ago(miss.step)}`,
     helps: "Cached blocks are evicted when other requests need room: use more KV blocks, or fewer requests at a time.",
   },
   cleared: {
-    because: ({ miss }) => `the cache was cleared ${ago(miss.step)}`,
+    because: ({ miss }) => `the cache was cleared${ago(miss.step)}`,
     helps: "It is cached again: the next prompt that begins the same will find it.",
   },
   differs: {

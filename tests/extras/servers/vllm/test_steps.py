@@ -37,9 +37,9 @@ class Reading:
         self.number = 0
         self.join(**snapshot)
 
-    def join(self, *, same_boot: bool = False, **fields: Any) -> None:
+    def join(self, *, same_boot: bool = False, cleared: bool = False, **fields: Any) -> None:
         about = {**snapshot_fields(**fields), "n": 0, "boot": "b", "now_ns": self.clock.now_ns()}
-        self.steps.join(Snapshot.model_validate_json(json.dumps(about)), same_boot=same_boot)
+        self.steps.join(Snapshot.model_validate_json(json.dumps(about)), same_boot=same_boot, cleared=cleared)
 
     def step(self, *entries: Any, **fields: Any) -> StepRecord:
         self.clock.advance_to(self.clock.now_ns() + 10 * MS)
@@ -306,35 +306,54 @@ def test_a_run_of_a_real_vllm() -> None:
     assert sum(event.record.accepted_tokens for event in told) > 0 < sum(len(event.record.preempted) for event in told)
 
 
+FULL = {"kv": "['FullAttentionSpec']", "method": None, "enable_prefix_caching": True}
+
+
+def miss(reading: Reading, name: str, prompt: int, cached: int, *hashes: int) -> tuple[str, int, int] | None:
+    """Why a prompt was computed from there on: the reason, the tokens that were found, and the position."""
+    reading.step(
+        (name, prompt - cached, cached, prompt), new=[[name, prompt, cached, 0, 0, hashes]], tokens={name: [1]}
+    )
+    stream = [event.stream for event in reading.events if isinstance(event, RequestEvent)][-1]
+    reading.step(ended=[[name, "stop"]])
+    return stream.miss and (str(stream.miss.reason), stream.miss.found, stream.miss.position)
+
+
 def test_why_a_prompt_is_computed_follows_from_the_hashes_of_its_blocks() -> None:
     """A block is 16 tokens. What is not cached was never computed, was evicted or cleared, or fills no block."""
-    reading = Reading()
+    reading = Reading(settings=FULL)
+    assert miss(reading, "a", 40, 0, 1, 2) == ("differs", 0, -1)
+    assert miss(reading, "b", 40, 32, 1, 2) == ("short", 32, 32)
+    assert miss(reading, "c", 60, 16, 1, 7, 8) == ("differs", 16, -1)
+    assert miss(reading, "d", 60, 16, 1, 2, 3) == ("evicted", 16, 16)
+    for hashes in ((1, 2, 3), (1, 2, 9)):  # vLLM computes a prompt's last token itself, and with it the block
+        assert miss(reading, "e", 48, 32, *hashes) is None
+    assert miss(reading, "f", 60, 16, 1) is None, "not all hashes are told"
+    reading.join(same_boot=True, cleared=True, settings=FULL)
+    assert miss(reading, "g", 60, 16, 1, 2, 3) == ("cleared", 16, 16)
+    assert miss(reading, "h", 60, 16, 1, 2, 3) == ("evicted", 16, 16)
 
-    def miss(name: str, prompt: int, cached: int, hashes: list[int]) -> tuple[str, int, int] | None:
-        reading.step(
-            (name, prompt - cached, cached, prompt), new=[[name, prompt, cached, 0, 0, hashes]], tokens={name: [1]}
-        )
-        stream = [event.stream for event in reading.events if isinstance(event, RequestEvent)][-1]
-        reading.step(ended=[[name, "stop"]])
-        return stream.miss and (str(stream.miss.reason), stream.miss.found, stream.miss.position)
 
-    assert miss("a", 40, 0, [1, 2]) == ("differs", 0, -1)
-    assert miss("b", 40, 32, [1, 2]) == ("short", 32, 32)
-    assert miss("c", 60, 16, [1, 7, 8]) == ("differs", 16, -1)
-    assert miss("d", 60, 16, [1, 2, 3]) == ("evicted", 16, 16)
-    assert miss("e", 48, 32, [1, 2, 3]) is None, "vLLM computes a prompt's last token itself, and with it the block"
-    assert miss("f", 60, 16, [1]) is None, "not all hashes are told"
-    reading.steps.misses.clear()
-    reading.join()
-    assert miss("g", 60, 16, [1, 2, 3]) == ("cleared", 16, 16)
-    assert miss("h", 60, 16, [1, 2, 3]) == ("evicted", 16, 16)
+def test_no_reason_is_told_that_is_not_known() -> None:
+    reading = Reading(settings=FULL)
+    assert miss(reading, "a", 60, 0, 1, 2, 3) == ("differs", 0, -1)
+    reading.join(settings=FULL)  # steps are missing, or vLLM was started again
+    assert miss(reading, "b", 60, 16, 1, 2, 3) == ("differs", 16, -1)
+    for settings in (
+        {**FULL, "kv": "['SlidingWindowSpec']"},
+        {**FULL, "kv": "['FullAttentionSpec', 'MambaSpec']"},
+        {**FULL, "method": "eagle"},
+        {},
+    ):
+        reading.join(settings=settings)
+        assert miss(reading, "c", 60, 0, 1, 2, 3) is None
     reading.join(settings={"enable_prefix_caching": False})
-    assert miss("i", 60, 0, []) == ("off", 0, 0)
+    assert miss(reading, "d", 60, 0) == ("off", 0, 0)
 
 
 def test_what_was_not_computed_was_not_evicted() -> None:
     """A prompt that is computed in parts is not in the cache before."""
-    reading = Reading()
+    reading = Reading(settings=FULL)
     reading.step(("x", 32, 0, 64), new=[["x", 64, 0, 0, 0, [1, 2, 3, 4]]])
     reading.step(("y", 32, 32, 64), new=[["y", 64, 32, 0, 0, [1, 2, 3, 4]]])
     stream = [event.stream for event in reading.events if isinstance(event, RequestEvent)][-1]
