@@ -37,6 +37,10 @@ class Part:
         return object.__getattribute__(self, name)
 
 
+class FullAttentionSpec:
+    """vLLM's name for the blocks of layers that attend to everything."""
+
+
 class Scheduler(Part):
     """Continuous batching as vLLM does it: requests that run come first, the newest of them is preempted.
 
@@ -56,7 +60,7 @@ class Scheduler(Part):
             reads,
             vllm_config=vllm_config,
             kv_cache_manager=part("manager", block_pool=pool),
-            kv_cache_config=part("kv_cache_config", kv_cache_groups=[None]),
+            kv_cache_config=part("kv_cache_config", kv_cache_groups=[part("group", kv_cache_spec=FullAttentionSpec())]),
             block_size=BLOCK,
             num_spec_tokens=drafts,
             max_num_running_reqs=8,
@@ -86,6 +90,7 @@ class Scheduler(Part):
             num_output_placeholders=0,
             arrival_time=time.time() - 1,
             priority=0,
+            skip_reading_prefix_cache=False,
             block_hashes=[bytes([n]) * 32 for n in range(1, prompt // BLOCK + 1)],
             sampling_params=values["part"]("sampling_params", seed=seed),
             status=values["part"]("status", name=status),

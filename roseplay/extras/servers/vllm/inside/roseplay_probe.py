@@ -1,8 +1,7 @@
 """A scheduler for vLLM (--scheduler-cls roseplay_probe.ProbedScheduler) that tells of its steps and sets its limits.
 
-Steps are published at ROSEPLAY_STEPS (tcp://127.0.0.1:5601 by default; rank r of data parallelism adds 2r to the port), orders
-answered one port above. Other addresses than loopback need ROSEPLAY_STEPS_KEY. Errors in here never reach the engine: the probe
-puts vLLM's limits back, logs one line and is off.
+Steps are published at ROSEPLAY_STEPS (tcp://127.0.0.1:5601 by default; rank r adds 2r to the port), orders answered one port above.
+Addresses beyond loopback need ROSEPLAY_STEPS_KEY. After an error the probe puts vLLM's limits back, logs one line and is off.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from zmq.auth.thread import ThreadAuthenticator
 LOGGER = logging.getLogger("vllm.roseplay_probe")  # vLLM's handler prints it
 REASONS = {"WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "grammar", "WAITING_FOR_REMOTE_KVS": "remote_kv"}
 Limit = Literal["max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold", "prompt_tokens"]
+TOKENS, THRESHOLD = "max_num_batched_tokens", "long_prefill_token_threshold"
 SETTINGS = """device_config.device_type model_config.served_model_name model_config.max_model_len model_config.dtype
 model_config.quantization cache_config.enable_prefix_caching cache_config.cache_dtype scheduler_config.async_scheduling
 model_config.model scheduler_config.policy parallel_config.data_parallel_size parallel_config.tensor_parallel_size
@@ -57,7 +57,7 @@ class Probe:
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler, self.lock, self.error, self.boot = scheduler, threading.RLock(), "", secrets.token_hex(8)
-        self.published = self.steps = self.spent_ns = self.cached = self.scrubbed = 0
+        self.published = self.steps = self.cached = self.scrubbed = 0
         self.missing: dict[str, str] = {}  # fields that this version of vLLM lacks, and why
         self.places: dict[str, tuple[Any, str]] = {}  # the attributes from which vLLM reads its limits in each step
         self.started: dict[str, int] = {}  # the limits then
@@ -79,23 +79,22 @@ class Probe:
             self.settings[name] = value if isinstance(value, int | None) else str(value).removeprefix("torch.")
         self.rank = self.optional("rank", lambda: config.parallel_config.data_parallel_index, 0)
         self.block_size = self.optional("block_size", lambda: scheduler.block_size, 1)
-        groups = self.optional("hashes", lambda: scheduler.kv_cache_config.kv_cache_groups, ())
-        self.most_hashes = 4096 if len(groups) == 1 else 0  # blocks of several groups have different contents
-        self.told = self.optional("pool", self.states, [])
-        self.cached = self.told.count(1)
+        self.settings["kv"] = self.optional(
+            "hashes", lambda: str([type(g.kv_cache_spec).__name__ for g in scheduler.kv_cache_config.kv_cache_groups])
+        )
         self.per_decode = 1 + self.optional("drafted", lambda: scheduler.num_spec_tokens, 0)
         # vLLM asserts that no more requests run than max_num_running_reqs; max_num_active_reqs only limits admission.
         seqs = "max_num_active_reqs" if hasattr(scheduler, "max_num_active_reqs") else "max_num_running_reqs"
-        tokens, threshold = "max_num_batched_tokens", "long_prefill_token_threshold"
-        self.places = {tokens: (scheduler, "max_num_scheduled_tokens"), "max_num_seqs": (scheduler, seqs)}
-        self.places[threshold] = config.scheduler_config, threshold
+        self.places = {TOKENS: (scheduler, "max_num_scheduled_tokens"), "max_num_seqs": (scheduler, seqs)}
+        self.places[THRESHOLD] = config.scheduler_config, THRESHOLD
         self.started = {name: getattr(*place) for name, place in self.places.items()}
-        self.limits = self.started = self.started | {"prompt_tokens": self.started[tokens]}
+        self.limits = self.started = self.started | {"prompt_tokens": self.started[TOKENS]}
         self.least, self.most = self.started | {"max_num_seqs": 1}, self.started.copy()
         if config.scheduler_config.enable_chunked_prefill and not config.scheduler_config.disable_chunked_mm_input:
-            self.least |= {tokens: 1, threshold: 0, "prompt_tokens": 1}  # elsewhere, prompts or images stay whole
-            self.most[threshold] = self.started[tokens]
+            self.least |= {TOKENS: 1, THRESHOLD: 0, "prompt_tokens": 1}  # elsewhere, prompts or images stay whole
+            self.most[THRESHOLD] = max(self.started[TOKENS], self.started[THRESHOLD])
         self.open(os.environ.get("ROSEPLAY_STEPS", "tcp://127.0.0.1:5601"), os.environ.get("ROSEPLAY_STEPS_KEY"))
+        self.reset(True)
         self.around("schedule", self.scheduled, before=self.limit_step)
         self.around("update_from_output", self.updated)
         self.around("reset_prefix_cache", self.reset)
@@ -107,12 +106,10 @@ class Probe:
 
         def call(*arguments: Any, **named: Any) -> Any:
             with self.lock:
-                start_ns, _ = time.perf_counter_ns(), before()
+                before()
                 begin_ns = time.perf_counter_ns()
                 result = method(*arguments, **named)
-                end_ns = time.perf_counter_ns()
-                after(result, [begin_ns, end_ns], *arguments)
-                self.spent_ns += begin_ns - start_ns + time.perf_counter_ns() - end_ns
+                after(result, [begin_ns, time.perf_counter_ns()], *arguments)
                 return result
 
         setattr(self.scheduler, name, call)
@@ -171,18 +168,19 @@ class Probe:
             return
         seeds = any(getattr(r.sampling_params, "seed", None) is not None for r in self.scheduler.requests.values())
         whole = self.started if seeds and self.settings["device_type"] == "cpu" else {}  # vLLM ends there otherwise
-        values, running, most = self.limits | whole, self.scheduler.running, self.started["max_num_batched_tokens"]
+        values, running, most = self.limits | whole, self.scheduler.running, self.started[TOKENS]
         values["max_num_seqs"] = max(self.limits["max_num_seqs"], len(running))
         left = [r.num_tokens + getattr(r, "num_output_placeholders", 0) - r.num_computed_tokens for r in running]
         prompts = sum(number > 1 for number in left)
         decodes = self.per_decode * (len(left) - prompts)
-        tokens = max(values["max_num_batched_tokens"], self.per_decode * max(1, len(running)))
+        tokens = max(values[TOKENS], self.per_decode * max(1, len(running)))
         tokens = min(most, tokens, decodes + max(values["prompt_tokens"], prompts))
         if tokens < most and max(left[:-1], default=0) > 1:  # a prompt before others would take the whole step
-            share = max(1, (tokens - decodes) // prompts)
-            values["long_prefill_token_threshold"] = min(values["long_prefill_token_threshold"] or share, share)
+            share = (tokens - decodes) // prompts
+            values[THRESHOLD] = min(values[THRESHOLD] or share, share) or 1
+        values[THRESHOLD] = values[THRESHOLD] and max(self.per_decode, values[THRESHOLD])  # drafts stay whole
         for name, place in self.places.items():
-            setattr(*place, tokens if name == "max_num_batched_tokens" else values[name])
+            setattr(*place, tokens if name == TOKENS else values[name])
         self.limits = self.started if self.limits == self.started else self.limits
 
     @guarded
@@ -200,8 +198,7 @@ class Probe:
             if name in admitted:
                 age = self.optional("waited", lambda r: int(1e9 * max(0, time.time() - r.arrival_time)), None, request)
                 priority = self.optional("priority", lambda r: r.priority, 0, request)
-                hashes = self.optional("hashes", lambda r: r.block_hashes[: self.most_hashes], (), request)
-                new.append([name, prompt, before, age, priority, [int.from_bytes(h[:6], "big") for h in hashes]])
+                new.append([name, prompt, before, age, priority, self.optional("hashes", self.hashes, (), request)])
         ended, self.ended = [[name, "abort"] for name in output.finished_req_ids - self.ended], set()
         message = {"kind": "step", "schedule": span, "entries": entries, "new": new, "ended": ended, "tokens": {}}
         message["blocks"] = {name: [id for ids in groups for id in ids if id] for name, groups in rows if groups}
@@ -217,7 +214,6 @@ class Probe:
                 message["tokens"][row.request_id] = list(row.new_token_ids)
             if row.finish_reason is not None:
                 message["ended"].append([row.request_id, str(row.finish_reason)])
-                self.ended.add(row.request_id)
         index = self.optional("accepted", lambda: sampled.sampled_token_ids and sampled.req_id_to_index) or {}
         for name in message["preempted"]:
             self.touched.update(self.held.pop(name, ()))
@@ -235,15 +231,19 @@ class Probe:
                 self.progress[name] = self.progress[name][0], before + tokens - drafts + entry[5]
                 if name not in self.scheduler.requests and name not in dict(message["ended"]):
                     message["ended"].append([name, "abort"])  # its client has left meanwhile
-                    self.ended.add(name)
             self.touched.update(self.held.get(name, ())[max(0, before - 2 * self.per_decode) // self.block_size :])
         for name, _ in message["ended"]:
+            self.ended.add(name)
             self.progress.pop(name, None)
             self.touched.update(self.held.pop(name, ()))
         if message["entries"] or message["ended"] or message["preempted"]:
             self.steps += 1
             pool = self.optional("pool", self.changes, {})
             self.publish({"step": self.steps, "output": span, **message, **pool, **self.queues()})
+
+    def hashes(self, request: Any) -> list[int]:  # of the blocks of a prompt, unless all of it has to be computed
+        blocks = () if request.skip_reading_prefix_cache else request.block_hashes[:256]
+        return [int.from_bytes(h[:6], "big") for h in blocks]
 
     def state(self, block: Any) -> int:  # twice the number of requests that hold it, and 1 if prompts can find it
         return 0 if block.is_null else 2 * block.ref_cnt + (block.block_hash is not None)
@@ -284,7 +284,7 @@ class Probe:
         about |= {"limits": self.limits, "least": self.least, "most": self.most, "missing": self.missing.copy()}
         about |= {"block_size": self.block_size, "num_blocks": len(states) - 1, "cached": states.count(1)}
         about |= {"pool": [[block, state >> 1, state & 1] for block, state in enumerate(states) if state]}
-        return about | {"free": states.count(0) - 1, "probe_us": self.spent_ns // 1000 // max(1, self.steps)}
+        return about | {"free": states.count(0) - 1}
 
     def clock(self) -> dict[str, Any]:
         return {"now_ns": time.perf_counter_ns(), "n": self.published, "boot": self.boot, "rank": self.rank}
@@ -322,7 +322,7 @@ class Probe:
                 if orders.poll(200):
                     begin, reply = time.monotonic(), self.answer(b"".join(orders.recv_multipart()))
                     orders.send(msgspec.json.encode(reply or {"error": f"the probe is off: {self.error}"}))
-                    time.sleep(9 * (time.monotonic() - begin))  # so that orders hold vLLM up a tenth of its time
+                    time.sleep(min(1, 9 * (time.monotonic() - begin)))  # so that vLLM hardly waits for orders
             except Exception as error:
                 return self.fail(error)
         orders.close()
