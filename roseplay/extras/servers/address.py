@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 DEFAULT_STEPS = "tcp://127.0.0.1:5601"
 
 
 @dataclass(frozen=True, slots=True)
 class StepsAddress:
-    """Where the probe inside a vLLM tells its steps, such as ``tcp://host:5601``; it takes orders at the next port.
-
-    ``guessed``: nobody has named it, so that it may be another server's.
-    """
+    """Where the probe inside a vLLM tells its steps, such as ``tcp://host:5601``; it takes orders at the next port."""
 
     url: str
     key: str | None = field(default=None, repr=False)
-    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ def add_steps_flags(group: Any) -> None:
         "--steps",
         metavar="ADDRESS",
         help="where the probe in the vLLM of --url tells its steps, such as tcp://host:5601 "
-        f"(default: {DEFAULT_STEPS} if --url is on this machine and its vLLM has one)",
+        f"(play: {DEFAULT_STEPS} by default, if --url is on this machine and its vLLM has one)",
     )
     group.add_argument("--steps-key", metavar="KEY", help=f"the probe's key (or set {key_variable('--steps-key')})")
 
@@ -97,21 +90,12 @@ def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
 
 
 def steps_address(arguments: Mapping[str, Any]) -> StepsAddress | None:
-    """Returns the probe that the flags name, or one nearby; raises ``ValueError`` if its server or its address is missing."""
+    """Returns the probe that the flags name, if any; raises ``ValueError`` if its server or its address is missing."""
     for flag, needed in (("steps", "url"), ("steps_key", "steps")):
         if arguments.get(flag) is not None and arguments[needed] is None:
             raise ValueError(f"--{flag.replace('_', '-')} needs --{needed}")
-    if (probe := arguments.get("steps")) is not None:
-        return StepsAddress(probe, key_of(arguments, "--steps-key"))
-    return None if arguments["url"] is None else steps_nearby(arguments["url"])
-
-
-def steps_nearby(url: str) -> StepsAddress | None:
-    """Returns where a vLLM on this machine usually tells its steps, if the server of ``url`` is here and something listens."""
-    here = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1") and importlib.util.find_spec("zmq") is not None
-    with socket.socket() as probe:
-        listens = here and probe.connect_ex(("127.0.0.1", 5601)) == 0
-    return StepsAddress(DEFAULT_STEPS, guessed=True) if listens else None
+    probe = arguments.get("steps")
+    return None if probe is None else StepsAddress(probe, key_of(arguments, "--steps-key"))
 
 
 def key_of(arguments: Mapping[str, Any], flag: str) -> str | None:

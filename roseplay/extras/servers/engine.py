@@ -114,10 +114,9 @@ class HttpEngine(EngineElsewhere):
         )
         try:
             self._probe = None if steps is None else self._attach_probe(steps)
-        except BaseException as error:
-            if not (steps and steps.guessed and isinstance(error, EngineStartError)):
-                _end(self._monitor, self._connection, None, CLOSE_TIMEOUT_S)
-                raise
+        except BaseException:
+            _end(self._monitor, self._connection, None, CLOSE_TIMEOUT_S)
+            raise
         if self._probe is not None:
             self.info, self._knobs = self._probe.describe(self.info), self._probe.knobs
         self._forgotten = weakref.finalize(self, _end, self._monitor, self._connection, self._probe, CLOSE_TIMEOUT_S)
