@@ -22,7 +22,7 @@ class _Quiet(NamedTuple):
     """A step without prompts, or what is usual for one."""
 
     gap_ms: float
-    host_ms: float
+    device_ms: float
     batch: float
 
 
@@ -32,8 +32,8 @@ class LateTokens:
 
     The cause is the first that applies; if it is not known what is usual, neither masks, host nor one of the last three:
         ``preempted``: the request lost its blocks. ``left out``: steps of this gap computed others only. ``masks``: the
-        step waited for at least half of the delay for what structured outputs allow. ``host``: its part of the step grew
-        by at least half of the delay. ``prompts`` of others, in the token's step. ``copies`` of blocks before writing.
+        step waited for more than half of the delay for what structured outputs allow. ``host``: of the delay, the device
+        took at most half, as far as its time grew. ``prompts`` of others, in the token's step. ``copies`` of blocks before writing.
         ``batch``: it was much larger than usual. ``other``.
     """
 
@@ -41,18 +41,17 @@ class LateTokens:
         self._quiet: deque[_Quiet] = deque(maxlen=_KEPT)
         self._steps: deque[StepRow] = deque(maxlen=_SEARCHED)
         self._preempted: dict[int, None] = {}
-        self._slow_motion = 1.0
 
     def mark(self, frame: dict[str, Any]) -> None:
         """Set ``usual_ms`` and ``cause`` of a frame's tokens, and ``usual_batch`` of its steps."""
-        changed = [(t, changes["slow_motion"][1]) for t, _, changes in frame["knobs"] if "slow_motion" in changes]
+        changed = [t for t, _, changes in frame["knobs"] if "slow_motion" in changes]
         tokens = {number: list(group) for number, group in groupby(frame["tokens"], lambda token: token.step_id)}
         parts = [(step, tokens.pop(step.step_id, [])) for step in frame["steps"]]
         frame["tokens"] = []
         for step, step_tokens in [*parts, *((None, rest) for rest in tokens.values())]:
             end = step.t1 if step else step_tokens[0].t
-            if changed and changed[0][0] <= end:
-                self._slow_motion = changed.pop(0)[1]
+            if changed and changed[0] <= end:
+                del changed[0]
                 self._quiet.clear()
             usual_ms, causes = self.take(step, step_tokens)
             frame["tokens"] += [
@@ -60,7 +59,6 @@ class LateTokens:
                 for place, token in enumerate(step_tokens)
             ]
         if changed:
-            self._slow_motion = changed[-1][1]
             self._quiet.clear()
 
     def take(self, step: StepRow | None, tokens: list[TokenRow]) -> tuple[float | None, dict[int, TokenCause]]:
@@ -84,15 +82,15 @@ class LateTokens:
             del self._preempted[next(iter(self._preempted))]
         gaps = [token.itl_ms for token in tokens if token.itl_ms]
         if gaps and (step is None or not step.prompt_tokens):
-            host_ms, batch = (self._host_ms(step), step.decode_tokens) if step else (0.0, len(tokens))
-            self._quiet.append(_Quiet(median(gaps), host_ms, batch))
+            device_ms, batch = (step.device_ms, step.decode_tokens) if step else (0.0, len(tokens))
+            self._quiet.append(_Quiet(median(gaps), device_ms, batch))
         return usual and usual.gap_ms, causes
 
     def _usual(self) -> _Quiet | None:
         if len(self._quiet) < _LEAST:
             return None
-        gap_ms, host_ms, batch = (median(values) for values in zip(*self._quiet, strict=True))
-        return _Quiet(round(gap_ms, 2), host_ms, batch)
+        gap_ms, device_ms, batch = (median(values) for values in zip(*self._quiet, strict=True))
+        return _Quiet(round(gap_ms, 2), device_ms, batch)
 
     def _cause(self, step: StepRow | None, token: TokenRow, usual: _Quiet | None) -> TokenCause | None:
         if token.request_id in self._preempted:
@@ -107,18 +105,14 @@ class LateTokens:
         delay_ms = (token.itl_ms or 0.0) - usual.gap_ms
         if step.mask_wait_ms > delay_ms / 2:
             return "masks"
-        if self._host_ms(step) - usual.host_ms >= delay_ms / 2:
+        # In slow motion, gaps are stretched but the device's time is not: their ratio is the same for quiet steps.
+        if usual.device_ms and usual.gap_ms * (step.device_ms / usual.device_ms - 1) <= delay_ms / 2:
             return "host"
         if prompts:
             return "prompts"
         if step.block_copies:
             return "copies"
         return "batch" if step.decode_tokens > _LARGE_BATCH * usual.batch else "other"
-
-    def _host_ms(self, step: StepRow) -> float:
-        """Returns the host's part of a step: not what slow motion slept, but stretched by it like the gaps."""
-        slept_ms = (1 - 1 / self._slow_motion) * (step.t1 - step.t0)
-        return self._slow_motion * max(0.0, step.host_ms - slept_ms)
 
     def _left_out(self, token: TokenRow) -> bool:
         """Whether a step began and ended within the gap and computed other requests only."""

@@ -37,7 +37,9 @@ class Decoding:
             EntryRecord(i, n, 0, n, n, 0, 0) for i, n in prompts
         ]
         counts = {"prompt_tokens": sum(n for _, n in prompts), "decode_tokens": len(tokens)}
-        step = StepRow(self.number, t0=start, t1=self.now, entries=entries, **{**counts, "host_ms": 1.0, **values})
+        step = StepRow(
+            self.number, t0=start, t1=self.now, entries=entries, **{**counts, "device_ms": ms - 1.0, **values}
+        )
         rows = [TokenRow(i, self.now, self.now - self.last.get(i, self.now - ms), self.number) for i in tokens]
         self.last.update(dict.fromkeys(tokens, self.now))
         frame = {"steps": [step], "tokens": rows, "knobs": [[t, 0, changes] for t, changes in knobs]}
@@ -61,9 +63,10 @@ def decoding() -> Decoding:
         ({"ms": 50, "mask_wait_ms": 30.0}, "masks"),
         ({"ms": 50, "mask_wait_ms": 6.0, "block_copies": 1}, "copies"),
         ({"ms": 50, "decode_tokens": 4}, "batch"),
-        ({"ms": 50, "host_ms": 41.0}, "host"),
-        ({"ms": 399, "host_ms": 379.0, "prompts": ((3, 64),), "decode_tokens": 24}, "host"),
-        ({"ms": 399, "host_ms": 100.0, "prompts": ((3, 64),), "decode_tokens": 24}, "prompts"),
+        ({"ms": 50, "device_ms": 9.0}, "host"),
+        ({"ms": 399, "device_ms": 20.0, "prompts": ((3, 64),), "decode_tokens": 24}, "host"),
+        ({"ms": 399, "device_ms": 299.0, "prompts": ((3, 64),), "decode_tokens": 24}, "prompts"),
+        ({"ms": 50, "device_ms": 0.0}, "host"),
         ({"ms": 50}, "other"),
     ],
 )
@@ -114,11 +117,11 @@ def test_the_usual_gap_is_of_the_same_slow_motion(decoding: Decoding) -> None:
 
 def test_what_slow_motion_sleeps_is_no_work_of_the_host(decoding: Decoding) -> None:
     """A step of 10 ms lasts 50, of which the model takes 9."""
-    decoding.step(50, host_ms=41.0, knobs=[(decoding.now, {"slow_motion": [1, 5]})])
+    decoding.step(50, device_ms=9.0, knobs=[(decoding.now, {"slow_motion": [1, 5]})])
     for _ in range(5):
-        assert decoding.step(50, host_ms=41.0) == [None] * 2
-    assert decoding.step(200, host_ms=161.0, prompts=((3, 512),)) == ["prompts"] * 2  # of 40 ms, the model took 39
-    assert decoding.step(200, host_ms=191.0, prompts=((3, 512),)) == ["host"] * 2
+        assert decoding.step(50, device_ms=9.0) == [None] * 2
+    assert decoding.step(200, device_ms=39.0, prompts=((3, 512),)) == ["prompts"] * 2
+    assert decoding.step(200, device_ms=10.0, prompts=((3, 512),)) == ["host"] * 2
 
 
 def test_another_server_reports_no_steps() -> None:
