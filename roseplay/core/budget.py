@@ -89,8 +89,8 @@ class PromptBudget:
     def spend(self, tokens: int, wanted: int) -> None:
         """Deduct ``tokens``, of the ``wanted`` tokens that a request has left to compute.
 
-        A prompt that was cut short uses up the budget, unless it had its own limit: less than a block is left, and the
-        requests behind it may soon be able to share the rest of this prompt.
+        A prompt that was cut short by the budget uses it up: less than a block is left, and the requests behind it may soon
+        be able to share the rest of this prompt.
         """
         self._used = True
         goes_on = tokens == wanted or self._of_one < self._tokens

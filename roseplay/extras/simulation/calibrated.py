@@ -86,7 +86,7 @@ class Calibration:
             SimulationError: there are fewer than three different loads.
         """
         loads = _loads(points)
-        if len(loads) < LEAST_POINTS:
+        if sum(point.measured != "step" for point in loads) < LEAST_POINTS:
             found = many(len(points), "measurement")
             found += f" at {many(len(loads), 'load')}" if len(loads) < len(points) else ""
             raise SimulationError(

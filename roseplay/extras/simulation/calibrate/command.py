@@ -25,7 +25,7 @@ from roseplay.traffic.environment import environment
 
 CPU = "cpu"
 _MOST = 10**6  # tokens or seconds
-_MEASURED = {"itl": "ITL p50", "tpot": "TPOT", "step": "a step of prompts"}
+_MEASURED = {"itl": "ITL p50", "tpot": "TPOT", "step": "steps of prompts"}
 _MATRIX = 384  # rows and columns of the product whose rate is taken
 
 
@@ -46,6 +46,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Check before anything is measured what can be; raises ``ValueError``."""
+    steps_address(vars(options))
     if not options.results and options.url is None:
         raise ValueError(f"give result files ({FORMATS}), or --url of a server to measure")
     if options.model is None and options.url is None:
@@ -97,7 +98,7 @@ def _measured(engine: HttpEngine, options: argparse.Namespace) -> Iterator[Measu
     for point in measure_server(engine, asked, options.time_limit_s):
         took = f"{_MEASURED[point.measured]} {point.seconds * 1e3:.2f} ms"
         took += f", TTFT p50 {point.ttft_s * 1e3:.0f} ms" if point.ttft_s else ""
-        print(f"{point.streams} clients, {point.prompt} + {point.answer} tokens: {took}", file=sys.stderr)
+        print(f"{point.streams} at once, {point.prompt} + {point.answer} tokens: {took}", file=sys.stderr)
         yield point
 
 

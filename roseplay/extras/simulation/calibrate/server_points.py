@@ -71,12 +71,13 @@ def measure_server(engine: EngineLike, asked: Sequence[Load], time_limit_s: floa
 
 
 def _steps_of_prompts(records: Iterable[StepRecord]) -> Iterator[Measurement]:
-    """Yields the median of the steps that computed so many whole prompts and nothing else, for each number of prompts."""
+    """Yields the median of the steps that computed whole prompts and nothing else, as many of them as most such steps did."""
     steps: defaultdict[int, list[StepRecord]] = defaultdict(list)
     for record in records:
         if record.entries and all(entry.prompt_tokens == entry.target for entry in record.entries):
             steps[len(record.entries)].append(record)
-    for prompts, alike in steps.items():
+    if steps:
+        prompts, alike = max(steps.items(), key=lambda group: len(group[1]))
         prompt = statistics.fmean(record.prompt_tokens for record in alike) / prompts
         took_s = statistics.median(record.end_ns - record.start_ns for record in alike) / 1e9
         yield Measurement(measured="step", prompt=round(prompt), streams=prompts, seconds=took_s, prompts_s=took_s)
