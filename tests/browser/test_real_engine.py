@@ -117,7 +117,7 @@ def test_a_burst_is_seen_everywhere(page: Page) -> None:
     assert prompt == computed + cached + shared <= int(re.sub(r"\D", "", in_all["prompt tokens"]))
     assert cached + shared > 19 * 512 - 20 * 16
     assert blocks >= 19 * 31
-    assert re.fullmatch(r"\S+ / \S+ ms", facts["TTFT p50 / p95"])
+    assert re.fullmatch(r"[\d\u202f.]+ / [\d\u202f.]+ ms", facts["TTFT p50 / p95"])
 
 
 def test_the_table_of_requests_is_the_same_after_a_reload(live: Served, page: Page) -> None:
@@ -208,7 +208,7 @@ def test_two_lanes_that_begin_alike(live: Served, page: Page, open_page: Callabl
     expect(popover.locator("blockquote")).to_contain_text("cost?")
     same = next(i for i, (a, b) in enumerate(zip(cat, dog, strict=False)) if a != b)
     block = {0: "1st", 1: "2nd", 2: "3rd"}.get(same // 16, f"{same // 16 + 1}th")
-    expect(popover.locator("p").first).to_contain_text(re.compile(f"within its {block} block|do not fill a block"))
+    expect(popover.locator("p").first).to_contain_text(re.compile(f"same as its {block} block|do not fill a block"))
     assert popover.locator("u").count() == 0
     assert "nearest" not in popover.locator("dl").inner_text(), "nor even whose prompt it is"
 

@@ -95,7 +95,8 @@ def test_two_settings_of_a_running_vllm_are_compared_and_put_back() -> None:
         live.set_knobs(max_batch_size=16)
         lab = Lab(live)
         catalogue = lab.describe()
-        assert catalogue["knobs"] == {"max_batch_size": 16, "step_max_tokens": 2048, "prefill_max_tokens": 2048}
+        tokens = {"step_max_tokens": 2048, "prefill_max_tokens": 2048, "chunk_max_tokens": None}
+        assert catalogue["knobs"] == {"max_batch_size": 16, **tokens}
         budget = next(one for one in catalogue["scenarios"] if one["name"] == "token-budget")
         assert budget["b"]["knobs"] == {"prefill_max_tokens": 64}
         assert budget["common"]["knobs"] == {"max_batch_size": 8}  # the others cannot be changed there
