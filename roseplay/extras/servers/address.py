@@ -46,11 +46,6 @@ def add_url_flags(group: Any) -> None:
     group.add_argument("--url-b", metavar="URL", help="a second server, for the lab to compare with the first")
     for flag, whose in (("--url-api-key", "the server's"), ("--url-b-api-key", "the second server's")):
         group.add_argument(flag, metavar="KEY", help=f"{whose} key (or set {key_variable(flag)})")
-    add_steps_flags(group)
-
-
-def add_steps_flags(group: Any) -> None:
-    """Add the flags that name the probe inside a vLLM; see ``steps_address``."""
     group.add_argument(
         "--steps",
         metavar="ADDRESS",
@@ -71,7 +66,10 @@ def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
     Raises:
         ValueError: only the second is named, or both are the same.
     """
-    url, second, steps = arguments["url"], arguments["url_b"], steps_address(arguments)
+    url, second = arguments["url"], arguments["url_b"]
+    for flag, needed in (("steps", "url"), ("steps_key", "steps")):
+        if arguments.get(flag) is not None and arguments[needed] is None:
+            raise ValueError(f"--{flag.replace('_', '-')} needs --{needed}")
     if second is None and arguments["url_b_api_key"] is not None:
         raise ValueError("--url-b-api-key needs --url-b")
     if url is None:
@@ -81,21 +79,14 @@ def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
             raise ValueError("--url-api-key needs --url")
         return ()
     model = arguments["model"] or None
+    probe = arguments.get("steps")
+    steps = None if probe is None else StepsAddress(probe, key_of(arguments, "--steps-key"))
     first = ServerAddress(url, key_of(arguments, "--url-api-key"), model, steps)
     if second is None:
         return (first,)
     if second == url:
         raise ValueError("--url and --url-b name the same server")
     return (first, ServerAddress(second, key_of(arguments, "--url-b-api-key"), model))
-
-
-def steps_address(arguments: Mapping[str, Any]) -> StepsAddress | None:
-    """Returns the probe that the flags name, if any; raises ``ValueError`` if its server or its address is missing."""
-    for flag, needed in (("steps", "url"), ("steps_key", "steps")):
-        if arguments.get(flag) is not None and arguments[needed] is None:
-            raise ValueError(f"--{flag.replace('_', '-')} needs --{needed}")
-    probe = arguments.get("steps")
-    return None if probe is None else StepsAddress(probe, key_of(arguments, "--steps-key"))
 
 
 def key_of(arguments: Mapping[str, Any], flag: str) -> str | None:

@@ -80,13 +80,13 @@ class Calibration:
 
         Args:
             cost: of the deployment; its parameters are the start.
-            points: measured as ``itl``, ``tpot`` or ``step``. Of several at the same load, the median counts.
+            points: measured as ``itl`` or ``tpot``. Of several at the same load, the median counts.
 
         Raises:
             SimulationError: there are fewer than three different loads.
         """
         loads = _loads(points)
-        if sum(point.measured != "step" for point in loads) < LEAST_POINTS:
+        if len(loads) < LEAST_POINTS:
             found = many(len(points), "measurement")
             found += f" at {many(len(loads), 'load')}" if len(loads) < len(points) else ""
             raise SimulationError(
@@ -201,7 +201,7 @@ def _with_first_tokens(cost: CostModel, fitted: Parameters, points: Sequence[Mea
     for point in points:
         if point.prompts_s is not None:
             rows.append((cost.prompt(point.prompt, point.streams), 0.0, point.prompts_s))
-        if point.ttft_s is not None and point.streams == 1:
+        elif point.ttft_s is not None and point.streams == 1:
             rows.append((cost.prompt(point.prompt), 1.0, point.ttft_s))
     if not rows:
         return fitted

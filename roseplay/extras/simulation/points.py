@@ -19,7 +19,7 @@ class Measurement:
         measured: ``itl`` (median gap between tokens of a closed loop), ``tpot`` (its mean), ``step`` (one step),
             ``unloaded ttft`` (first token on an idle server) or ``saturated`` (``tpot`` where the requests need more
             KV blocks than there are).
-        prompt, answer: tokens; a step without an answer computes the prompts of all streams alone.
+        prompt, answer: tokens; a step without an answer computes the prompt alone.
         streams: requests at once.
         context: tokens in the cache of each stream of a decode step.
         seconds: the measured duration.
@@ -47,7 +47,7 @@ class Measurement:
             return tpot_terms(cost, self.streams, self.prompt, self.answer)
         if self.context:
             return cost.terms(cost.decode(self.streams, self.context))
-        return cost.terms(cost.prompt(self.prompt, self.streams))
+        return cost.terms(cost.prompt(self.prompt))
 
 
 def itl_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:

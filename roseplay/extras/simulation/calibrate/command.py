@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roseplay.arguments import Parser, exit_code, list_of_integers, within
 from roseplay.engine.errors import EngineError
-from roseplay.extras.servers.address import add_steps_flags, key_of, key_variable, steps_address
+from roseplay.extras.servers.address import key_of, key_variable
 from roseplay.extras.servers.engine import HttpEngine
 from roseplay.extras.simulation.calibrate.result_files import FORMATS, read_results
 from roseplay.extras.simulation.calibrate.server_points import LEAST_ANSWER, loads, measure_server
@@ -25,7 +25,6 @@ from roseplay.traffic.environment import environment
 
 CPU = "cpu"
 _MOST = 10**6  # tokens or seconds
-_MEASURED = {"itl": "ITL p50", "tpot": "TPOT", "step": "steps of prompts"}
 _MATRIX = 384  # rows and columns of the product whose rate is taken
 
 
@@ -46,7 +45,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Check before anything is measured what can be; raises ``ValueError``."""
-    steps_address(vars(options))
     if not options.results and options.url is None:
         raise ValueError(f"give result files ({FORMATS}), or --url of a server to measure")
     if options.model is None and options.url is None:
@@ -62,8 +60,7 @@ def _calibrate(options: argparse.Namespace) -> Calibration:
     for line in left_out:
         print(f"roseplay calibrate: {line}", file=sys.stderr)
     if options.url is not None:
-        key, steps = key_of(vars(options), "--url-api-key"), steps_address(vars(options))
-        with HttpEngine(options.url, api_key=key, steps=steps) as engine:
+        with HttpEngine(options.url, api_key=key_of(vars(options), "--url-api-key")) as engine:
             cost = cost or _cost(options, engine.model, gpu)
             points += _measured(engine, options)
     assert cost is not None
@@ -96,9 +93,11 @@ def _cost(options: argparse.Namespace, model: str, gpu: GPU) -> CostModel:
 def _measured(engine: HttpEngine, options: argparse.Namespace) -> Iterator[Measurement]:
     asked = loads(options.clients, options.prompt_tokens, options.long_prompt_tokens, options.answer_tokens)
     for point in measure_server(engine, asked, options.time_limit_s):
-        took = f"{_MEASURED[point.measured]} {point.seconds * 1e3:.2f} ms"
-        took += f", TTFT p50 {point.ttft_s * 1e3:.0f} ms" if point.ttft_s else ""
-        print(f"{point.streams} at once, {point.prompt} + {point.answer} tokens: {took}", file=sys.stderr)
+        print(
+            f"{point.streams} clients, {point.prompt} + {point.answer} tokens: ITL p50 {point.seconds * 1e3:.2f} ms,"
+            f" TTFT p50 {(point.ttft_s or 0) * 1e3:.0f} ms",
+            file=sys.stderr,
+        )
         yield point
 
 
@@ -109,7 +108,8 @@ def _table(found: Calibration) -> Iterator[str]:
         lengths = f"{point.prompt} + {point.answer}"
         off = predicted_s / point.seconds - 1
         yield f"{point.streams:>7}  {lengths:>15}  {point.seconds * 1e3:>8.2f} ms  {predicted_s * 1e3:>9.2f} ms  {off:+.1%}"
-    measured = " and ".join(sorted({_MEASURED[point.measured] for point in found.points}))
+    kind = {"itl": "ITL p50", "tpot": "TPOT"}
+    measured = " and ".join(sorted({kind[point.measured] for point in found.points}))
     yield (
         f"{measured} of {len(found.points)} points of {found.measured}, each held out in turn: error {found.errors},"
         f" {percent_text(100 * found.errors.within_20, 0)} within {percent_text(20)}."
@@ -143,7 +143,6 @@ def _parser() -> Parser:
     group.add_argument(
         "--url-api-key", metavar="KEY", help=f"the server's key (or set {key_variable('--url-api-key')})"
     )
-    add_steps_flags(group)
     group.add_argument(
         "--clients",
         type=list_of_integers,

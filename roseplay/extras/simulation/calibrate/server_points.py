@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roseplay.config import SamplingParams
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.errors import EngineError
-from roseplay.engine.records import StepRecord
 from roseplay.extras.simulation.calibrate.result_files import MANY_TOKENS_A_PIECE
 from roseplay.extras.simulation.points import Measurement
 from roseplay.traffic.driver import Driver, Played
@@ -41,7 +39,7 @@ def loads(clients: Sequence[int], prompt: int, long_prompt: int, answer: int) ->
 
 
 def measure_server(engine: EngineLike, asked: Sequence[Load], time_limit_s: float) -> Iterator[Measurement]:
-    """Yields what was measured at each load: medians of ITL and TTFT; and, if the server tells them, of steps of prompts.
+    """Yields what was measured at each load: medians of ITL and TTFT.
 
     No prompt begins like another, so that a prefix cache has no effect.
 
@@ -52,9 +50,7 @@ def measure_server(engine: EngineLike, asked: Sequence[Load], time_limit_s: floa
         EngineError: requests were refused, failed, or took too long; one line.
     """
     for load in asked:
-        played = [_play(engine, load, time_limit_s)]
-        reader = engine.telemetry.reader()
-        played += [_play(engine, load, time_limit_s) for _ in range(_ROUNDS - 1)]
+        played = [_play(engine, load, time_limit_s) for _ in range(_ROUNDS)]
         _check_streaming(load, played)
         rounds = [measure(one) for one in played[1:]]
         sent = sum(one.completed for one in rounds)
@@ -67,20 +63,6 @@ def measure_server(engine: EngineLike, asked: Sequence[Load], time_limit_s: floa
             seconds=statistics.median(one.itl.p50 or 0.0 for one in rounds) / 1e3,
             ttft_s=statistics.median(one.ttft.p50 or 0.0 for one in rounds) / 1e3,
         )
-        yield from _steps_of_prompts(reader.steps())
-
-
-def _steps_of_prompts(records: Iterable[StepRecord]) -> Iterator[Measurement]:
-    """Yields the median of the steps that computed whole prompts and nothing else, as many of them as most such steps did."""
-    steps: defaultdict[int, list[StepRecord]] = defaultdict(list)
-    for record in records:
-        if record.entries and all(entry.prompt_tokens == entry.target for entry in record.entries):
-            steps[len(record.entries)].append(record)
-    if steps:
-        prompts, alike = max(steps.items(), key=lambda group: len(group[1]))
-        prompt = statistics.fmean(record.prompt_tokens for record in alike) / prompts
-        took_s = statistics.median(record.end_ns - record.start_ns for record in alike) / 1e9
-        yield Measurement(measured="step", prompt=round(prompt), streams=prompts, seconds=took_s, prompts_s=took_s)
 
 
 def _play(engine: EngineLike, load: Load, time_limit_s: float) -> Played:
