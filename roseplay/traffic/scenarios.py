@@ -135,6 +135,22 @@ SCENARIOS: Mapping[str, Scenario] = {
             compared={"chunked_prefill": (False, True), "prefill_max_tokens": (None, 64)},
         ),
         Scenario(
+            name="chunk-tokens",
+            title="Chunk tokens",
+            card="A long prompt takes the budget, or half of it.",
+            look=(
+                "TTFT of the median request: short prompts are computed beside the long one, not behind it.",
+                "The price: the long prompt has less of each step, so its first token comes later.",
+            ),
+            watch="ttft_p50_ms",
+            price="longest_ttft_ms",
+            mix=PromptMix(repeats=(1, 96, *[1] * 14)),
+            num_requests=16,
+            max_new_tokens=16,
+            knobs={"prefill_max_tokens": 128, **_NO_SHARING},
+            compared={"chunk_max_tokens": (None, 64)},
+        ),
+        Scenario(
             name="kv-pressure",
             title="KV pressure",
             card="More tokens than blocks: what is preempted?",
