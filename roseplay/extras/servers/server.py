@@ -47,6 +47,7 @@ class ModelCard(BaseModel):
 
     id: Name
     owned_by: Text = None
+    root: Text = None  # what vLLM serves under this name
     max_model_len: _Length = None
     context_length: _Length = None
     max_context_length: _Length = None
@@ -71,6 +72,7 @@ class Server:
     Attributes:
         model: the name of the model to use.
         models: all names that it lists.
+        root: what it serves under that name, such as a hub id or a directory; None if it does not say.
         max_model_len: most tokens of a prompt and its answer; None if it does not say.
         metrics_path: where it has metrics; None if it has none.
         names: names of its metrics; None if none is known, which may change: some appear only after a first request.
@@ -84,6 +86,7 @@ class Server:
 
     model: str
     models: tuple[str, ...]
+    root: str | None
     dialect: Dialect
     max_model_len: int | None
     metrics_path: str | None
@@ -179,6 +182,7 @@ def attach(control: Control, model: str | None, time_ns: int) -> Server:
         return Server(
             model=card.id,
             models=tuple(listed_card.id for listed_card in listed),
+            root=card.root,
             dialect=DIALECTS.get(owner) or (DIALECTS[names.dialect] if names else UNKNOWN),
             max_model_len=card.longest,
             metrics_path=metrics_path,

@@ -61,7 +61,7 @@ def _calibrate(options: argparse.Namespace) -> Calibration:
         print(f"roseplay calibrate: {line}", file=sys.stderr)
     if options.url is not None:
         with HttpEngine(options.url, api_key=key_of(vars(options), "--url-api-key")) as engine:
-            cost = cost or _cost(options, engine.model, gpu)
+            cost = cost or _cost(options, engine.server.root or engine.model, gpu)
             points += _measured(engine, options)
     assert cost is not None
     return Calibration.of(cost, points)
@@ -131,7 +131,7 @@ def _parser() -> Parser:
     group.add_argument(
         "--model",
         metavar="NAME_OR_CONFIG",
-        help="a bundled shape, a config.json, a directory, or a hub id (default: the server's)",
+        help="a bundled shape, a config.json, a directory, or a hub id (default: what the server says it serves)",
     )
     group.add_argument("--weights", choices=list(WEIGHT_BYTES), help="format of the weights (default: the config's)")
     group.add_argument("--kv", choices=["bf16", "fp8"], help="format of the KV cache (default: the config's)")

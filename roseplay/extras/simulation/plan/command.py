@@ -72,7 +72,8 @@ def _bench(options: argparse.Namespace, count: int) -> dict[str, Any]:
         return {}
     sizes = {"random-input-len": options.prompt_tokens, "random-output-len": options.answer_tokens}
     pace = {"max-concurrency": options.concurrency} if options.concurrency else {"request-rate": f"{options.rate:g}"}
-    return {**sizes, "num-prompts": count, **pace}
+    seed = round(1000 * (options.concurrency or options.rate))  # else the prompts of all loads are the same, and cached
+    return {**sizes, "num-prompts": count, **pace, "seed": seed}
 
 
 def _load(options: argparse.Namespace, shape: ModelShape) -> list[SimulatedRequest]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -154,6 +155,27 @@ def test_a_server_is_measured(url: str, out: Path, capsys: pytest.CaptureFixture
     assert [point.streams for point in found.points] == [1, 4, 1, 4]
     assert found.points[2].prompt > 3 * found.points[0].prompt
     assert all(point.seconds > 0 and point.ttft_s for point in found.points)
+
+
+def test_the_model_is_what_a_server_serves_under_its_name(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with at_a_port(Script(words("a"), card={"root": "qwen3-8b"}).app) as address:
+        assert main(["--url", f"{address}/v1", "--gpu", "h100", "--clients", "1", "--out", str(out)]) == 1
+    assert "the answers ended after" in capsys.readouterr().err  # it was found, and then measured
+
+
+def test_a_load_is_measured_until_two_rounds_agree(out: Path) -> None:
+    """Here the server is held up in its second round, the first that would count."""
+    script = Script(lambda: answer(0.1 if len(script.bodies) == 2 else 0.005))
+
+    async def answer(gap_s: float) -> AsyncIterator[bytes]:
+        for event in words(*"abcdefgh"):
+            await asyncio.sleep(gap_s)
+            yield event
+
+    sizes = ["--clients", "1,2,3", "--prompt-tokens", "60", "--long-prompt-tokens", "60", "--answer-tokens", "8"]
+    with at_a_port(script.app) as address:
+        assert main(["--url", f"{address}/v1", *QWEN, *sizes, "--out", str(out)]) == 0
+    assert Calibration.read(out).points[0].seconds < 0.05
 
 
 def test_a_server_that_makes_clients_wait_is_not_measured(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

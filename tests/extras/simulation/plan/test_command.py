@@ -98,6 +98,7 @@ def test_what_is_printed_reproduces_what_was_simulated(given: list[str], capsys:
     assert [sent[name] for name in ("num-prompts", "random-input-len", "random-output-len", "request-rate")] == [
         "25", "200", "40", "12",
     ]  # fmt: skip
+    assert sent["seed"] == "12000", "each load has a seed of its own, or its prompts would be cached from another"
 
 
 def test_other_formats_than_the_checkpoint_s_get_their_flags(capsys: pytest.CaptureFixture[str]) -> None:
