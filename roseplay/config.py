@@ -419,7 +419,7 @@ class Knobs:
         Whole(1, none="unlimited"),
         "Chunk tokens",
         "long prompts",
-        "Maximum number of tokens of one prompt in one step, for chunked_prefill. vLLM does not apply it to a lone request.",
+        "Maximum number of tokens of one prompt in one step, with chunked_prefill. vLLM does not apply it to a lone request.",
         unit="tokens",
         vllm="long_prefill_token_threshold",
         control="chunk-tokens",
@@ -435,7 +435,7 @@ class Knobs:
         "the lowest value of the request's priority. lpm: the longest prefix match, the request with the most tokens in "
         "the prefix cache, of the 64 that have waited longest. fair: the tenant that has been served least, by a virtual "
         "counter of the prompt tokens that were computed for it, without cached ones, and of twice its answers' tokens. "
-        "Ties go to the request that arrived first. Requests that run go on. SGLang: schedule_policy.",
+        "Ties go to the request that arrived first. Running requests are not interrupted. SGLang: schedule_policy.",
         nearest="scheduling_policy",
         control="policy",
         watch="The spread of **TTFT** when requests wait: some get their first tokens sooner, others later.",
@@ -472,7 +472,7 @@ class Knobs:
         Switch(),
         "Chunked prefill",
         "long prompts",
-        "A prompt that exceeds the budget is computed in chunks. When off, it is whole, the only prompt of its step.",
+        "A prompt that exceeds the budget is computed in chunks. Off: it is computed whole, the only prompt of its step.",
         vllm="enable_chunked_prefill",
         control="chunked",
         watch="With a budget, the worst **ITL** while a long prompt is computed.",
@@ -618,7 +618,7 @@ class Knobs:
         Number(1, 1000, note="1 is off"),
         "Slow motion",
         "watching",
-        "Every step takes this many times as long, so that you can watch a fast model. All times are stretched.",
+        "Every step takes this many times as long, so that you can watch a fast model. It stretches all times.",
         unit="times",
         compared="",
         control="slow",
@@ -766,7 +766,7 @@ class SamplingParams:
         Whole(0, 20, none="none"),
         "Prompt log-probabilities",
         "per prompt token",
-        "Report the log-probability of each prompt token after the first, and of this many of the likeliest.",
+        "Report the log-probability of each prompt token after the first, and of this many of the likeliest tokens.",
         costs="The whole prompt is computed, even the part that is cached.",
     )
 
@@ -783,7 +783,7 @@ class SamplingParams:
         Text(MAX_TENANT_CHARACTERS, none="none"),
         "Tenant",
         "whose request",
-        "Whose request this is. With the policy fair, tenants get equal shares; requests without one share one.",
+        "Whose request this is. With the policy fair, tenants get equal shares; requests without one count as one tenant.",
         vllm="user",
         control="sampling-tenant",
     )

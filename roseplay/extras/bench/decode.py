@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if len(cells) == 1:
         _print(info, cells[0])
     else:
-        _print_grid(info, cells, args.context)
+        _print_grid(info, cells)
     if args.html:
         draw(info, cells, args.html)
     document = cells[0] if len(cells) == 1 else {"model": info.model, "dtype": info.dtype, "cells": cells}
@@ -204,9 +204,10 @@ def _print(info: Any, document: dict[str, Any]) -> None:
     )
 
 
-def _print_grid(info: EngineInfo, cells: list[dict[str, Any]], contexts: list[int]) -> None:
+def _print_grid(info: EngineInfo, cells: list[dict[str, Any]]) -> None:
     print(f"=== decode steps: {info.model}, {info.dtype} ===")
     print("ms a step (share of the read bandwidth)")
+    contexts = dict.fromkeys(cell["context"] for cell in cells)
     print("batch  " + "".join(f"{'context ' + str(context):>16}" for context in contexts))
     for batch, row in itertools.groupby(cells, key=lambda cell: cell["batch"]):
         words = (f"{cell['step_ms']['p50']:.1f} ({cell['bandwidth_fraction']:.0%})" for cell in row)

@@ -133,10 +133,7 @@ def _summary(lab: Lab, text: bytes) -> Response:
         else:
             raise ValueError("send the id of a result, or the document, and the limits")
         if document["kind"] != "compare":
-            raise ValueError(
-                "a sweep or a search keeps each run's figures, not its requests: goodput under other limits needs"
-                " another run"
-            )
+            raise ValueError("a sweep or a search keeps figures, not requests: other limits need another run")
         limits = document["limits"] if order.limits is None else order.limits.model_dump()
         return _answer(summary_of({**document, "limits": limits}))
 

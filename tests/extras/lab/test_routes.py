@@ -166,7 +166,7 @@ def test_the_file_of_a_sweep_or_a_search_can_be_opened_and_listed(client, playgr
     for about in ({"id": opened["id"]}, {"document": document}):
         refused = client.post("/ui/lab/summary", json=about)
         assert refused.status_code == 422
-        assert "goodput under other limits needs another run" in refused.json()["detail"]
+        assert "other limits need another run" in refused.json()["detail"]
 
 
 NO_RESULT = "not a result of the lab"

@@ -81,10 +81,7 @@ def _serve(arguments: argparse.Namespace, of_vllm: Sequence[str]) -> int:
 
     command = shutil.which(arguments.vllm)
     if command is None:
-        raise ValueError(
-            f"there is no command {arguments.vllm!r}: install vLLM in an environment of its own and name its command"
-            " with --vllm PATH"
-        )
+        raise ValueError(f"{arguments.vllm!r} is not found: install vLLM in its own environment, and give --vllm PATH")
     host, port = arguments.host, arguments.port
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:

@@ -20,7 +20,8 @@ class Misses:
     def __init__(self, block_size: int = 1, settings: Mapping[str, Any] = {}) -> None:
         self._block_size, self._is_off = block_size, settings.get("enable_prefix_caching") is False
         # Only a cache of full attention keeps every block that was computed, until it is evicted.
-        self._keeps_all = settings.get("kv") == "['FullAttentionSpec']" and settings.get("method") in _DRAFTS_APART
+        full = settings.get("kv_specs") == "['FullAttentionSpec']"
+        self._keeps_all = full and settings.get("method") in _DRAFTS_APART
         self._computed: dict[int, bool] = {}  # by hash, the newest last: whether the cache was cleared since
 
     def compute(self, hashes: Sequence[int], before: int, tokens: int) -> None:

@@ -247,8 +247,8 @@ class Probe:
             self._measure(ask)
             self._snapshot: Snapshot = ask({"ask": "snapshot"}, Snapshot)
         same_boot, self._boot = self._snapshot.boot == self._boot, self._snapshot.boot
+        self._steps.join(self._snapshot, same_boot=same_boot, cleared=cleared and self._snapshot.n == self._n)
         self._n, self._heard_ns = self._snapshot.n, self._clock.now_ns()
-        self._steps.join(self._snapshot, same_boot=same_boot, cleared=cleared)
         self._wrong = None
         self._changed()
 

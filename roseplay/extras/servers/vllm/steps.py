@@ -90,7 +90,7 @@ class Steps:
         self.limits = Limits()
 
     def join(self, snapshot: Snapshot, *, same_boot: bool, cleared: bool = False) -> None:
-        """Continue from a snapshot, if ``cleared`` without a gap. Raises ``ValueError`` for too many requests."""
+        """Continue from a snapshot, if ``cleared`` without a gap before. Raises ``ValueError`` for too many requests."""
         kept = {about.request for about in snapshot.requests} if same_boot else set()
         self._forget([name for name in self._followed if name not in kept])
         now_ns, self._pool, self.limits = self._time(snapshot.now_ns), Pool(), snapshot.limits

@@ -61,7 +61,10 @@ def _calibrate(options: argparse.Namespace) -> Calibration:
         print(f"roseplay calibrate: {line}", file=sys.stderr)
     if options.url is not None:
         with HttpEngine(options.url, api_key=key_of(vars(options), "--url-api-key")) as engine:
-            cost = cost or _cost(options, engine.server.root or engine.model, gpu)
+            root, served = engine.server.root, engine.model
+            if root and (not Path(root).is_absolute() or Path(root).exists()):  # else a directory of another machine
+                served = root
+            cost = cost or _cost(options, served, gpu)
             points += _measured(engine, options)
     assert cost is not None
     return Calibration.of(cost, points)

@@ -36,7 +36,7 @@ def test_vllms_flags_reach_it_and_its_end_ends_the_page(vllm: Path) -> None:
 
 def test_a_command_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["vllm", "serve", "m", "--vllm", "/no/such/vllm"]) == 2
-    assert "name its command with --vllm PATH" in capsys.readouterr().err
+    assert "give --vllm PATH" in capsys.readouterr().err
 
 
 def test_what_to_add_by_hand(capsys: pytest.CaptureFixture[str]) -> None:

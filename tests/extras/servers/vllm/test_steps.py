@@ -306,7 +306,7 @@ def test_a_run_of_a_real_vllm() -> None:
     assert sum(event.record.accepted_tokens for event in told) > 0 < sum(len(event.record.preempted) for event in told)
 
 
-FULL = {"kv": "['FullAttentionSpec']", "method": None, "enable_prefix_caching": True}
+FULL = {"kv_specs": "['FullAttentionSpec']", "method": None, "enable_prefix_caching": True}
 
 
 def miss(reading: Reading, name: str, prompt: int, cached: int, *hashes: int) -> tuple[str, int, int] | None:
@@ -340,8 +340,8 @@ def test_no_reason_is_told_that_is_not_known() -> None:
     reading.join(settings=FULL)  # steps are missing, or vLLM was started again
     assert miss(reading, "b", 60, 16, 1, 2, 3) == ("differs", 16, -1)
     for settings in (
-        {**FULL, "kv": "['SlidingWindowSpec']"},
-        {**FULL, "kv": "['FullAttentionSpec', 'MambaSpec']"},
+        {**FULL, "kv_specs": "['SlidingWindowSpec']"},
+        {**FULL, "kv_specs": "['FullAttentionSpec', 'MambaSpec']"},
         {**FULL, "method": "eagle"},
         {},
     ):

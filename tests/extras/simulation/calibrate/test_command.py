@@ -158,14 +158,16 @@ def test_a_server_is_measured(url: str, out: Path, capsys: pytest.CaptureFixture
 
 
 def test_the_model_is_what_a_server_serves_under_its_name(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with at_a_port(Script(words("a"), card={"root": "qwen3-8b"}).app) as address:
-        assert main(["--url", f"{address}/v1", "--gpu", "h100", "--clients", "1", "--out", str(out)]) == 1
-    assert "the answers ended after" in capsys.readouterr().err  # it was found, and then measured
+    """Or its name, where that is a directory of the server's machine."""
+    for card in ({"root": "qwen3-8b"}, {"id": "qwen3-8b", "root": "/of/another/machine"}):
+        with at_a_port(Script(words("a"), card=card).app) as address:
+            assert main(["--url", f"{address}/v1", "--gpu", "h100", "--clients", "1", "--out", str(out)]) == 1
+        assert "the answers ended after" in capsys.readouterr().err  # it was found, and then measured
 
 
 def test_a_load_is_measured_until_two_rounds_agree(out: Path) -> None:
     """Here the server is held up in its second round, the first that would count."""
-    script = Script(lambda: answer(0.1 if len(script.bodies) == 2 else 0.005))
+    script = Script(lambda: answer(0.2 if len(script.bodies) == 2 else 0.005))
 
     async def answer(gap_s: float) -> AsyncIterator[bytes]:
         for event in words(*"abcdefgh"):
@@ -175,7 +177,7 @@ def test_a_load_is_measured_until_two_rounds_agree(out: Path) -> None:
     sizes = ["--clients", "1,2,3", "--prompt-tokens", "60", "--long-prompt-tokens", "60", "--answer-tokens", "8"]
     with at_a_port(script.app) as address:
         assert main(["--url", f"{address}/v1", *QWEN, *sizes, "--out", str(out)]) == 0
-    assert Calibration.read(out).points[0].seconds < 0.05
+    assert len(script.bodies) > 3 * (1 + 2 + 3) + 3 * (1 + 2)  # three rounds of each load are not enough
 
 
 def test_a_server_that_makes_clients_wait_is_not_measured(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

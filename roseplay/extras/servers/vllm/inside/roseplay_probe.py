@@ -79,7 +79,7 @@ class Probe:
             self.settings[name] = value if isinstance(value, int | None) else str(value).removeprefix("torch.")
         self.rank = self.optional("rank", lambda: config.parallel_config.data_parallel_index, 0)
         self.block_size = self.optional("block_size", lambda: scheduler.block_size, 1)
-        self.settings["kv"] = self.optional(
+        self.settings["kv_specs"] = self.optional(
             "hashes", lambda: str([type(g.kv_cache_spec).__name__ for g in scheduler.kv_cache_config.kv_cache_groups])
         )
         self.per_decode = 1 + self.optional("drafted", lambda: scheduler.num_spec_tokens, 0)
