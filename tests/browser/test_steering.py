@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.pages import REFUSED, Served, ask, settled, state
+from tests.pages import REFUSED, Served, answer_at_most, ask, settled, state
 from tests.waiting import wait_until
 
 
@@ -30,6 +30,7 @@ def test_keys(mock: Served, page: Page) -> None:
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
+    answer_at_most(page, 900)  # so that they can be stopped, however busy the machine is
     ask(page, "b.3?")
     expect(page.locator("#rp-lane-1 h4")).to_have_text("b.3?")
     page.locator("#prompt input").blur()
