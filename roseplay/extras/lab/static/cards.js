@@ -86,10 +86,7 @@ const drawing = (name) => svg(64, 34, ...(DRAWINGS[name] || DRAWINGS.other));
 
 let group = null, count = null, showNumbers = null, loaded = false;
 
-/**
- * @param {HTMLElement} element
- * @param {{numbers: () => void}} events `numbers` has Gradio's boxes show the plan's numbers
- */
+/** @param {{numbers: () => void}} events `numbers` has Gradio's boxes show the plan's numbers */
 export function mount(element, events) {
   group = element.querySelector("[role=radiogroup]");
   count = element.querySelector("h3 span");

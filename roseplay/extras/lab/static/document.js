@@ -18,7 +18,6 @@ let recounting = 0;
 
 /**
  * Show a result of any kind: its scenario, settings and numbers become the plan for the next run.
- * @param {any} document
  * @param {Record<ArmName, Set<string>> | null} given the engine settings that a comparison was asked for. Not known of
  *   another's document: then the size of the pool is left to the lab, which fits it to the load.
  */

@@ -7,7 +7,6 @@ const LENGTHS = [1, 4, 10];
 const words = (length) => `×${length}`;
 let length = null, spread = null;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   length = make("div", { title: meaning("lab-length") });
   const name = "Repeat until the spread is at most this percentage";

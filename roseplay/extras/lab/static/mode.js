@@ -18,7 +18,6 @@ const NOTES = {
 /** @type {HTMLElement[]} */
 let radios = [];
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   const group = element.querySelector("[role=radiogroup]");
   radios = [...group.querySelectorAll("button")];

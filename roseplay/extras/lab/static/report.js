@@ -22,11 +22,7 @@ const VIEWS = {
   },
 };
 
-/**
- * Show a result's views in an element. All are drawn at once, also those out of sight, which may be printed.
- * @param {HTMLElement} element
- * @param {any} result
- */
+/** Show a result's views in an element. All are drawn at once, also those out of sight, which may be printed. */
 export function draw(element, result) {
   const { kind, limits, setting, summary } = result;
   Object.assign(lab, { mode: kind, limits });

@@ -5,8 +5,6 @@ const MARK = "**", BOLD = /(?<![\w*])\*\*(?![\s*])[^\n*]*[^\s*]\*\*(?!\w)/g, OPE
 /**
  * The visible parts of an answer in order, without the marks around bold ones; the last one has no end. In an answer
  * that goes on, text that has no second mark yet is bold too.
- * @param {string} text
- * @param {boolean} goesOn
  * @returns {{start: number, end: number, look: "" | "rp-bold"}[]}
  */
 export function partsOf(text, goesOn) {

@@ -31,7 +31,6 @@ if (!(count >= 1 && count <= MOST)) count = DEFAULT;
 
 /**
  * Build the lanes in `element`.
- * @param {HTMLElement} element
  * @param {{restore: () => void}} events `restore` has Gradio show how many lanes there are
  */
 export function mount(element, events) {

@@ -85,7 +85,6 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
 /**
  * A y axis from 0 with so many parts, for the value that it has to cover. It grows at once, but shrinks only after it
  * could have been smaller for CALM_MS, or if it is not `live`.
- * @param {number} parts
  */
 export function calmAxis(parts) {
   let size = { max: 0, step: 0 }, since = 0;

@@ -169,8 +169,6 @@ function usualPitch({ narrow, left, columns, dx, least }, room, counts) {
 /**
  * The same, with ever smaller squares if they do not fit; even the smallest may fit only in part.
  * @param {Wide} wide
- * @param {number} room
- * @param {number[]} counts
  * @returns {Pitch}
  */
 function pitchOf(wide, room, counts) {

@@ -103,8 +103,6 @@ export class Chart extends Panel {
 
   /**
    * The position of a view time and a value, in px from the plot's corner; null if it is not in view.
-   * @param {number} ms
-   * @param {number} value
    * @returns {{x: number, y: number} | null}
    */
   place(ms, value) {

@@ -48,7 +48,6 @@ export const slower = () => [...new Set((store.info?.choices ?? []).map(({ slow 
 export const cancelLoad = () => ask("/models/cancel", { body: {} });
 
 // ---- rows -------------------------------------------------------------------------------------------------
-/** @param {number} n */
 const rounded = (n) => n >= 9.995e8 ? `${(n / 1e9).toFixed(1)} B` : `${Math.round(n / 1e6)} M`;
 
 /** @param {Model} model */
@@ -72,7 +71,6 @@ function modelRow(model) {
   return make("label", refused ? "rp-model rp-no" : "rp-model", radio, words, facts);
 }
 
-/** @param {boolean} simulated */
 function freeRow(simulated) {
   const radio = make("input", { type: "radio", name: "rp-model", value: "", "aria-label": "A path or a hub id" });
   const box = make("input", {

@@ -28,7 +28,6 @@ export function percentiles(name, window) {
 /**
  * The percentiles of a cell since the last change of a setting, and which that was; "" where none was changed, or the
  * cell has no percentiles.
- * @param {string} name
  */
 export function sinceChange(name) {
   const mark = knobMarks().pop();

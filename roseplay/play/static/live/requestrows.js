@@ -50,14 +50,7 @@ const ifCounted = (tokens) => (store.absent.cached_tokens ? null : tokens);
 const reused = (known) => ifCounted(known.cached + known.shared);
 const preemptions = (known) => (store.absent.steps ? null : known.preemptions);
 
-/**
- * @param {string} name
- * @param {string} title
- * @param {string} meaning
- * @param {Column["value"]} value
- * @param {(value: any) => string} show
- * @returns {Column}
- */
+/** @param {Column["value"]} value @param {(value: any) => string} show @returns {Column} */
 const figure = (name, title, meaning, value, show) => ({
   name,
   title,

@@ -30,10 +30,7 @@ let box = null, body = null, caption = null, nothing = null, more = null, unfold
 /** The row that Tab goes to. @type {Request | null} */
 let current = null;
 
-/**
- * Make the table, hidden, in a panel. Returns its box, and the contents of the panel's head while it is shown.
- * @param {HTMLElement} element
- */
+/** Make the table, hidden, in a panel. Returns its box, and the contents of the panel's head while it is shown. */
 export function requestTable(element) {
   build();
   panel = new Panel(element, { name: "requests", box, every: EVERY, draw });

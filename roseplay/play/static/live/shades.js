@@ -27,7 +27,6 @@ export function shadesLegend() {
 
 /**
  * Shades for the times in view, in ms; the legend says their ends. Returns the shade of one.
- * @param {number[]} took
  * @param {Palette} T
  * @param {ReturnType<typeof shadesLegend>} legend
  * @param {"step" | "gap"} what

@@ -62,7 +62,6 @@ function emitZoom() {
 /**
  * The text of a view that has nothing to draw in a stretch of time: what it will show.
  * @param {TimeWindow | null} window
- * @param {string} words
  */
 export const nothingIn = (window, words) => (window && !window.live ? "Nothing here. Esc returns to now." : words);
 

@@ -36,8 +36,6 @@ export const milliseconds = (v) => `${bare(v)}\u00a0ms`;
 
 /**
  * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
- * @param {number} rid
- * @param {number} stepId
  * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any,
  *   facts: [string, Part[]][], help: string} | null}
  */

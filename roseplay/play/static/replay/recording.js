@@ -14,7 +14,6 @@ const LARGEST = 400e6; // characters; browsers' strings cannot be much longer
  * shortened.
  */
 export class Recording {
-  /** @param {string} text @param {string} name */
   constructor(text, name) {
     if (text.length > LARGEST) {
       throw new Error(`${name} is too large to be shown (${Math.round(text.length / 1e6)} MB): record a shorter run.`);

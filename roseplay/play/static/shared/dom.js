@@ -51,12 +51,7 @@ function drawn(tag, attributes) {
   return element;
 }
 
-/**
- * A drawing beside words, hidden from screen readers.
- * @param {number} width
- * @param {number} height
- * @param {...Shape} shapes
- */
+/** A drawing beside words, hidden from screen readers. @param {...Shape} shapes */
 export function svg(width, height, ...shapes) {
   const root = drawn("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
   root.append(...shapes.map(([tag, attributes]) => drawn(tag, attributes)));
@@ -73,7 +68,6 @@ export const crossIcon = () =>
 /**
  * Calls `onKey` for each key on an element, except those with Ctrl, Alt or Meta; if it returns true, the key has no
  * other effect.
- * @param {HTMLElement} element
  * @param {(event: KeyboardEvent) => boolean} onKey
  */
 export function onKeys(element, onKey) {

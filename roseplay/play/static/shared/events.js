@@ -5,7 +5,6 @@ const listeners = new Map();
 
 /**
  * Calls `listener` for each event `name`. Returns a function that ends it.
- * @param {string} name
  * @param {(...args: any[]) => void} listener
  */
 export function on(name, listener) {

@@ -72,8 +72,5 @@ export function explain(terms, tried, left = 40) {
   if (missing.length && left) setTimeout(explain, 250, Object.fromEntries(missing), tried, left - 1);
 }
 
-/**
- * Whether settings that need a GPU have an effect on a device: on a GPU, and on a simulated one.
- * @param {string} device
- */
+/** Whether settings that need a GPU have an effect on a device: on a GPU, and on a simulated one. */
 export const isGpu = (device) => /^(cuda|simulated)/.test(device);

@@ -23,8 +23,6 @@ export const press = (buttons, on) =>
 
 /**
  * A few words of which one is on.
- * @param {string} label
- * @param {string[]} words
  * @param {(word: string) => void} chosen called when another one is chosen
  * @param {number} [at] which is on at first
  */

@@ -16,8 +16,6 @@ export function quantile(sorted, q) {
 /**
  * The first whole number from `low` to below `high` for which `test` holds; `high` if there is none. If it holds for a
  * number, it must hold for all after it.
- * @param {number} low
- * @param {number} high
  * @param {(i: number) => boolean} test
  */
 export function firstWhere(low, high, test) {
@@ -34,8 +32,6 @@ export const median = (values) => quantile(Float64Array.from(values).sort(), 0.5
 
 /**
  * An axis from 0 that covers `most` with `parts` equal parts of a round size.
- * @param {number} most
- * @param {number} parts
  * @returns {{max: number, step: number}}
  */
 export function niceAxis(most, parts) {

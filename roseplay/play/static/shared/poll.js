@@ -95,7 +95,6 @@ function take(delta) {
 
 /**
  * Show the connection's state in `element`, and begin to ask where there is an engine.
- * @param {HTMLElement} element
  * @param {() => string} stamps what the page has of its lanes
  */
 function start(element, stamps) {

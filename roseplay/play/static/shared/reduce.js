@@ -142,7 +142,6 @@ function applyEvent([rid, event, t, about = {}]) {
   else if (event === "finished") store.open.delete(rid);
 }
 
-/** @param {any[]} row */
 function applyStep(row) {
   const { at, addStep } = rows, t0 = row[at.t0], parts = row[at.entries] || [], preempted = row[at.preempted] || [];
   time.work(t0, row[at.t1]);
@@ -172,7 +171,6 @@ function ran(known, t) {
   if (known.preempted.length > known.resumed.length) known.resumed.push(t);
 }
 
-/** @param {any[]} row */
 function applyToken(row) {
   const i = rows.addToken(row), t = tokens.t[i], itl = tokens.itl_ms[i], known = request(tokens.request_id[i]);
   time.work(t, t);

@@ -33,7 +33,6 @@ class Ring {
   /**
    * A function that adds a row, given as a list with these columns, and returns its slot. Missing numbers are 0, or
    * NaN in a column of fractions; other missing values are null.
-   * @param {string[]} names
    */
   filler(names) {
     const columns = this.names.map((name) => ({
@@ -52,11 +51,7 @@ class Ring {
     this.end = 0;
   }
 
-  /**
-   * The first row whose `column` is at least `value`; the column must not fall.
-   * @param {ArrayLike<number>} column
-   * @param {number} value
-   */
+  /** The first row whose `column` is at least `value`; the column must not fall. @param {ArrayLike<number>} column */
   lowerBound(column, value) {
     return firstWhere(this.first, this.end, (i) => column[i & this.mask] >= value);
   }

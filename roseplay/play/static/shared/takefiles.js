@@ -2,7 +2,6 @@
 
 /**
  * Calls `take` with each file.
- * @param {HTMLElement} button
  * @param {HTMLInputElement} input the file input that it opens
  * @param {HTMLElement} zone where a file can be dropped; it has the class rp-over while one is held over it
  * @param {(file: File) => void} take

@@ -40,7 +40,6 @@ on("frame", () => (places = null));
 /**
  * A request's place in the queue, from 1, or null if it does not wait or the order is unknown, as under scheduling
  * policies. Preempted requests enter first, in the order in which they first did, then others in order of submission.
- * @param {number} rid
  * @returns {number | null}
  */
 function placeInLine(rid) {

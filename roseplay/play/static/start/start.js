@@ -123,7 +123,6 @@ class StageList {
 }
 
 class StageRow {
-  /** @param {number} number */
   constructor(number) {
     this.number = String(number);
     this.mark = make("span");

@@ -17,7 +17,6 @@ let question = null, answer = null, doubt = null, why = null, apply = null, done
 /** The change made by Apply, for undoing it. @type {{setting: string, before: any, id: string} | null} */
 let applied = null;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   question = make("p", "rp-lab-question");
   answer = make("p", "rp-lab-found");

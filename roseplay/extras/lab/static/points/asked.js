@@ -18,7 +18,6 @@ const LABELS = { from: "From", to: "To", points: "Points", seconds: "Seconds" };
 
 let box = null;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   box = make("div", { className: "rp-lab-vary", role: "group", "aria-label": "Setting to vary" });
   element.append(box);

@@ -30,7 +30,6 @@ export function throughputAxis(rows, area) {
  * each is double the one before.
  * @param {(number | null)[]} values
  * @param {Area} area
- * @param {boolean} [doubles]
  */
 export function valueAxis(values, area, doubles = false) {
   const known = values.filter((value) => value !== null), low = Math.min(...known), high = Math.max(...known, low * 2);

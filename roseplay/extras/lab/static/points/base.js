@@ -12,7 +12,6 @@ import { answerRow } from "./document.js";
 
 let body = null, subtitle = null;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   const head = tableHead(["setting"], ["now"], ["after Apply"], ["vLLM flag"]);
   body = make("tbody");

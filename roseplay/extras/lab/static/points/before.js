@@ -7,7 +7,6 @@ import { lab, measuring, shownResult, showOn } from "../state.js";
 const MOST = 4;
 let list = null, subtitle = null;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   const plot = element.querySelector(".rp-plot");
   subtitle = element.querySelector(".rp-sub");

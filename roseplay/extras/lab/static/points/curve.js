@@ -27,10 +27,7 @@ const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
 /** The words before a value of an arm: "A, ", or "" if there is only one. */
 export const armWords = (arm) => (arm ? `${arm}, ` : "");
 
-/**
- * @param {HTMLElement} element
- * @param {{figure: string, limit: "ttft_ms" | "itl_ms", name: string, percentile: string}} what
- */
+/** @param {{figure: string, limit: "ttft_ms" | "itl_ms", name: string, percentile: string}} what */
 export function mountCurve(element, what) {
   const legend = element.querySelector(".rp-rt");
   const scale = (area) => scaleOf(area, what);

@@ -29,7 +29,6 @@ export const summaryOf = (document, arm) => arm === "A" ? document.summary : doc
 
 /**
  * The rows of an arm's sweep in rising order, or of a search in the order of its tries.
- * @param {any} document
  * @param {ArmName} [arm]
  * @returns {Row[]}
  */

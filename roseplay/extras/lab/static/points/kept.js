@@ -15,7 +15,6 @@ import { allRows, armsOf, rowsOf, summaryOf, valueWords } from "./document.js";
 
 const PARTS = 3, MOST_WIDE = 24;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   createView(element, {
     name: "Goodput",

@@ -9,7 +9,6 @@ import { answerRow, rowsOf } from "./document.js";
 
 const MOST_HIGH = 22, WORDS_PX = 84;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   createView(element, {
     name: "Where the answer can still be",

@@ -21,7 +21,6 @@ const FIND = [["itl_p99_ms", "ITL p99", "ms"], ["ttft_p95_ms", "TTFT p95", "ms"]
 const LIMITED = { ttft_p95_ms: "TTFT", itl_p99_ms: "ITL" }; // shown with their ranges
 let table = null, subtitle = null, csv = null;
 
-/** @param {HTMLElement} element */
 export function mount(element) {
   csv = makeButton("save as CSV", { className: "rp-lab-swap rp-lab-csv", onclick: exportTable });
   table = make("table", "rp-lab-table rp-lab-pts");

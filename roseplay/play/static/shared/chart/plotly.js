@@ -50,7 +50,6 @@ export class PlotlyAxes {
    * Draw the axes of `layout`, in Plotly's words, if they are others than before.
    * @param {{xaxis: any, yaxis: any}} layout
    * @param {number} width of plot and margin
-   * @param {number} height
    * @param {Palette} T
    */
   show(layout, width, height, T) {

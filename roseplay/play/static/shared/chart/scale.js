@@ -38,12 +38,7 @@ export function logValues(low, high, most) {
   }
 }
 
-/**
- * Ticks at values; the last one names the unit.
- * @param {(value: number) => number} scale
- * @param {number[]} values
- * @returns {Tick[]}
- */
+/** Ticks at values; the last one names the unit. @param {(value: number) => number} scale @returns {Tick[]} */
 export const ticksAt = (scale, values, unit = "", words = short) =>
   values.map((value, i) => ({
     at: scale(value),
