@@ -254,7 +254,7 @@ def test_percentiles_in_header_and_chart_are_those_of_all_gaps_even_after_slow_m
     views.page.evaluate("Rose.view.setSpan(60000)")
     views.drawn()
     header = views.page.evaluate(
-        "Rose.load('live/percentiles.js').then(({ percentiles }) => percentiles('itl', Rose.view.latest(Rose.time.now())))"
+        "Rose.load('live/gaps.js').then(({ percentiles }) => percentiles('itl', Rose.view.latest(Rose.time.now())))"
     )
 
     def ms(text: str) -> float:

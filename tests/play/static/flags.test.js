@@ -1,7 +1,7 @@
 import { given } from "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
-import { vllmFlag } from "../../../roseplay/play/static/shared/flags.js";
+import { vllmFlag } from "../../../roseplay/play/static/shared/given.js";
 
 const { knobs, config } = given.settings;
 

@@ -2,9 +2,8 @@ import "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
 import { factors, settingAt, slowed, slowedFirst, slowedIn } from "../../../roseplay/play/static/shared/past.js";
-import { store } from "../../../roseplay/play/static/shared/store.js";
+import { store, tokenOf } from "../../../roseplay/play/static/shared/store.js";
 import { time } from "../../../roseplay/play/static/shared/time.js";
-import { tokenOf } from "../../../roseplay/play/static/shared/tokenof.js";
 import { startAnew, step, submitted, take } from "./traffic.js";
 
 let boots = 0;

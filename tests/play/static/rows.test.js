@@ -1,7 +1,7 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Rows } from "../../../roseplay/play/static/live/rows.js";
+import { Rows } from "../../../roseplay/play/static/live/timeline.js";
 import { startAnew, submitted, take } from "./traffic.js";
 
 test("a request keeps its row, and a later one takes the first free row after the lanes", () => {

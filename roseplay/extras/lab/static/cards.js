@@ -6,7 +6,7 @@ import { on } from "page/shared/events.js";
 import { format } from "page/shared/format.js";
 import { explain, given } from "page/shared/given.js";
 import { locked } from "page/shared/lock.js";
-import { whenReady } from "page/shared/ready.js";
+import { whenReady } from "page/shared/poll.js";
 import { stored } from "page/shared/storage.js";
 import { takeFiles } from "page/shared/takefiles.js";
 import { restore } from "./files.js";

@@ -3,8 +3,7 @@
 import { onKeys, scrollWithin } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pointing } from "../shared/pointing.js";
-import { store } from "../shared/store.js";
-import { tokenOf } from "../shared/tokenof.js";
+import { store, tokenOf } from "../shared/store.js";
 
 const LINE = 18, NEAR_MS = 0.02;
 /** @typedef {{turn: import("./turn.js").Turn, k: number}} Place token k of a turn */

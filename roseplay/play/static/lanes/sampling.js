@@ -7,7 +7,7 @@ import { make, set, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { given } from "../shared/given.js";
 import { fill, inputOf, isFilled, update, whenMounted } from "../shared/gradio.js";
-import { whenReady } from "../shared/ready.js";
+import { whenReady } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
 

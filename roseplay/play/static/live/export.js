@@ -1,9 +1,8 @@
 /* Copies the current settings: as vLLM's flags where it has them, or with the header's figures as text. */
 import { copy } from "../shared/copy.js";
 import { make, makeButton, write } from "../shared/dom.js";
-import { vllmFlag } from "../shared/flags.js";
 import { format } from "../shared/format.js";
-import { given } from "../shared/given.js";
+import { given, vllmFlag } from "../shared/given.js";
 import { chosenIn, inputOf } from "../shared/gradio.js";
 import { popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";

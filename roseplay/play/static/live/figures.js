@@ -9,8 +9,7 @@ import { createPen } from "../shared/pen.js";
 import { store } from "../shared/store.js";
 import { palette } from "../shared/theme.js";
 import { time } from "../shared/time.js";
-import { percentiles } from "./percentiles.js";
-import { begunIn } from "./gaps.js";
+import { begunIn, percentiles } from "./gaps.js";
 import { hitRate, loadBefore } from "./replicas.js";
 import { SPANS, view } from "./view.js";
 

@@ -1,7 +1,11 @@
-/* The latencies in a stretch of time, for the header's figures and for the charts, which must agree. */
+/* The latencies in a stretch of time, and their percentiles, for the header's figures and for the charts, which must
+ * agree. */
 import { slowedIn } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
+import { format } from "../shared/format.js";
+import { quantile } from "../shared/numbers.js";
+import { knobMarks } from "./knobmarks.js";
 
 const seen = new Float32Array(store.tokens.capacity);
 
@@ -36,4 +40,35 @@ export function begunIn({ x0, x1 }) {
   const begun = ({ first, ttft_ms: ttft }) =>
     first !== null && ttft !== null && time.x(first) >= x0 && time.x(first) <= x1;
   return [...store.requests.values()].filter(begun);
+}
+
+/** The figures of a cell of the header: which times, and which of their quantiles. */
+const OF = {
+  itl: { times: (window) => gapsIn(window).sorted, quantiles: [0.5, 0.99] },
+  ttft: {
+    times: (window) => Float32Array.from(begunIn(window), ({ ttft_ms: ttft }) => ttft).sort(),
+    quantiles: [0.5, 0.95],
+  },
+};
+
+/**
+ * The percentiles of a cell in a window, as text, and their unit; dashes if there are none.
+ * @param {"itl" | "ttft"} name
+ * @param {{x0: number, x1: number}} window
+ */
+export function percentiles(name, window) {
+  const { times, quantiles } = OF[name], sorted = times(window);
+  return format.times(quantiles.map((q) => (sorted.length ? quantile(sorted, q) : null)));
+}
+
+/**
+ * The percentiles of a cell since the last change of a setting, and which that was; "" where none was changed, or the
+ * cell has no percentiles.
+ */
+export function sinceChange(name) {
+  const mark = knobMarks().pop();
+  if (!mark || !(name in OF)) return "";
+  const window = { x0: mark.x, x1: time.now() };
+  const { parts, unit } = percentiles(/** @type {"itl" | "ttft"} */ (name), window);
+  return parts.includes("–") ? "" : `${parts.join(" / ")} ${unit}${slowedIn(window)} after ${mark.text}`;
 }

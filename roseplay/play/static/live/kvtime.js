@@ -7,10 +7,11 @@ import { format } from "../shared/format.js";
 import { legendBox, legendEntry } from "../shared/legend.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
+import { annotation, areaTrace, beside, dotTrace } from "../shared/chart/shapes.js";
 import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
-import { annotation, areaTrace, beside, dotTrace } from "../shared/chart/shapes.js";
-import { stateStrips, stripSentence } from "./statestrips.js";
+
+/** @import { ChartFrame } from "./chart.js" */
 
 const LAYERS = [["shared", "shared"], ["ink3", "active"], ["cached", "cached"]]; // colour and words, from the bottom up
 const TITLE = "KV blocks over time.", LEAST_SHARE = 0.05, SAMPLE_PX = 1.5, APART_PX = 12;
@@ -126,4 +127,48 @@ function poolSize(samples) {
   }
   const { stats, info } = store;
   return (stats && stats.kv_total) || (info && info.num_blocks - 1) || 1;
+}
+
+// ---- states -------------------------------------------------------------------------------------------------
+const HIGH = 13, APART = 6, LABEL_APART = 4; // px
+
+/** @typedef {{state_slots: number, states_kept: number}} Counts */
+/** @typedef {{label: string, total: number, color: string, count: (sample: Counts) => number}} Strip */
+
+/** @param {Record<string, string>} T @returns {Strip[]} */
+function strips(T) {
+  const { state_slots: slots = 0, state_snapshots: places = 0 } = store.info || {};
+  const all = [
+    { label: "slots", total: slots, color: T.ink3, count: (sample) => sample.state_slots },
+    { label: "kept", total: slots && places, color: T.cached, count: (sample) => sample.states_kept },
+  ];
+  return all.filter(({ total }) => total);
+}
+
+/** " 3 of 64 state slots are in use. …", or "". @param {Counts} sample */
+function stripSentence(sample) {
+  const words = { slots: "state slots are in use", kept: "states are kept" };
+  return strips({}).map(({ label, total, count }) => ` ${count(sample)} of ${total} ${words[label]}.`).join("");
+}
+
+/**
+ * What to draw below a y axis from 0 to `total`: how far down the axis goes, traces and labels.
+ * @param {ChartFrame} frame
+ * @param {number[]} x of the samples, in seconds
+ * @param {Counts[]} samples
+ */
+function stateStrips({ T, window, height }, x, samples, total) {
+  const bands = strips(T), pitch = HIGH + APART, px = total / (height - pitch * bands.length);
+  const ends = [window.x0 / 1000, window.x1 / 1000];
+  const traces = bands.flatMap(({ color, total, count }, i) => {
+    const top = -i * pitch * px, base = top - pitch * px;
+    const heights = samples.map((sample) => base + Math.min(1, count(sample) / total) * HIGH * px);
+    const gap = areaTrace(ends, [top, top], T.surface, false, base + HIGH * px);
+    return [gap, ...(samples.length ? [areaTrace(x, heights, color, true, base)] : [])];
+  });
+  const annotations = bands.map(({ label }, i) => ({
+    ...{ ...annotation(T, "strip", label, T.ink3), bgcolor: null },
+    ...{ ...beside(0, true, LABEL_APART), xref: "paper", y: (HIGH / 2 - (i + 1) * pitch) * px, yanchor: "middle" },
+  }));
+  return { low: -bands.length * pitch * px, traces, annotations };
 }

@@ -1,8 +1,12 @@
-/* The contents of the table of requests: its columns, their order, the requests that it shows, and the same as CSV. */
+/* The contents of the table of requests: its columns, their order, the requests that it shows, its rows, with the
+ * details below them on a phone, where most columns do not fit, and the same as CSV. */
 import { format } from "../shared/format.js";
 import { factors } from "../shared/past.js";
 import { store } from "../shared/store.js";
 import { isOver, isPreempted, isWaiting, lineText, partsText } from "../shared/waits.js";
+import { make, set, write } from "../shared/dom.js";
+import { cachedButton, factList, factRow } from "../shared/popover.js";
+import { hueOf } from "../shared/theme.js";
 
 /** @import { Request } from "../shared/types.js" */
 
@@ -136,6 +140,59 @@ function compare(a, b, sign) {
   if (a === null || b === null) return (a === null ? 1 : 0) - (b === null ? 1 : 0);
   return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
 }
+
+// ---- as elements -------------------------------------------------------------------------------------------
+const ON_PHONES = ["id", "state", "ttft", "worst"]; // the columns that fit there; see requests.css
+
+/** The column whose figure opens the reason for it. */
+export const CACHED = COLUMNS.findIndex(({ name }) => name === "cached");
+/** The column that shows the parts of a TTFT as a bar. */
+const PARTS = COLUMNS.findIndex(({ name }) => name === "parts");
+const PART_COLORS = ["line2", "warn", "rosefill", "prompt"];
+
+/**
+ * A request's row, empty except for its source; `texts` are the elements for its columns' texts, `key` their contents.
+ * @param {Request} known
+ */
+export function makeRow(known) {
+  const cells = COLUMNS.map(({ name, words }, i) => {
+    const cell = make(i ? "td" : "th", `rp-of-${name}${words ? " rp-words" : ""}`);
+    return i ? cell : set(cell, { scope: "row" });
+  });
+  const tr = make("tr", { tabIndex: -1 }, ...cells), ask = cachedButton(known.rid, { tabIndex: -1 });
+  cells[CACHED].append(ask);
+  tr.dataset.rid = String(known.rid);
+  const mark = { "aria-hidden": true, style: `--hue: var(--rp-c${hueOf(known.rid)})` };
+  cells[1].append(make("i", mark, known.lane === null ? "" : String(known.lane)), sourceOf(known));
+  const words = make("span", "rp-said"), inside = { [CACHED]: ask, [PARTS]: words };
+  cells[PARTS].append(make("i", { "aria-hidden": true }), words);
+  return { tr, texts: cells.map((cell, i) => inside[i] || cell), key: "" };
+}
+
+/** Draw the parts of a request's TTFT in its row. @param {Request} known @param {HTMLTableRowElement} tr */
+export function showParts(known, tr) {
+  const cell = tr.cells[PARTS], total = (known.ttft_parts || []).reduce((sum, ms) => sum + ms, 0);
+  let done = 0;
+  const stops = (known.ttft_parts || []).map((ms, i) => {
+    const from = 100 * done / total, to = 100 * (done += ms) / total;
+    return `var(--rp-${PART_COLORS[i]}) ${from}% ${to}%`;
+  });
+  cell.title = partsText(known);
+  /** @type {HTMLElement} */ (cell.firstChild).style.background = stops.length ? `linear-gradient(90deg,${stops})` : "";
+}
+
+/** @param {Request} known @param {Column} column */
+function fact(known, { name, title, show }) {
+  if (ON_PHONES.includes(name)) return null;
+  const text = show(known) || "–";
+  if (name !== "cached") return factRow(title, text);
+  const button = cachedButton(known.rid, { tabIndex: -1 });
+  write(button, text);
+  return factRow(title, button);
+}
+
+/** The columns of a request that a phone does not show. @param {Request} known */
+export const unfoldedFacts = (known) => factList(...COLUMNS.map((column) => fact(known, column)));
 
 // ---- as a file --------------------------------------------------------------------------------------------
 const round = (v) => (typeof v === "number" ? Math.round(v * 100) / 100 : v ?? "");

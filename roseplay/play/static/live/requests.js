@@ -11,8 +11,7 @@ import { popover } from "../shared/popover.js";
 import { pointing } from "../shared/pointing.js";
 import { time } from "../shared/time.js";
 import { isOver } from "../shared/waits.js";
-import { CACHED, makeRow, showParts, unfoldedFacts } from "./requestcells.js";
-import { asCsv, COLUMNS, FILTERS, listed } from "./requestrows.js";
+import { asCsv, CACHED, COLUMNS, FILTERS, listed, makeRow, showParts, unfoldedFacts } from "./requestrows.js";
 import { nothingIn, view } from "./view.js";
 
 /** @import { Request } from "../shared/types.js" */

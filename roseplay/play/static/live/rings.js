@@ -2,9 +2,8 @@
  * They follow what they surround, and are hidden while it is not in view. */
 import { make, phone, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
-import { store } from "../shared/store.js";
+import { store, tokenOf } from "../shared/store.js";
 import { time } from "../shared/time.js";
-import { tokenOf } from "../shared/tokenof.js";
 import { demos } from "./demos.js";
 import { LEFT, rows, timeline } from "./timeline.js";
 import { view } from "./view.js";

@@ -8,9 +8,10 @@ import { given } from "../shared/given.js";
 import { factRow, popover } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
+import { slowedFirst } from "../shared/past.js";
+import { rowHead, tableHead } from "../shared/table.js";
 import { knobMarks, valueText } from "./knobmarks.js";
-import { sinceChange } from "./percentiles.js";
-import { savings, savingsNews } from "./savings.js";
+import { sinceChange } from "./gaps.js";
 
 /** @import { Explained } from "../shared/given.js" */
 
@@ -92,6 +93,43 @@ setInterval(tick, 1000);
 document.addEventListener("click", ({ target }) => {
   const button = target instanceof Element && target.closest(".rp-term");
   if (button) explain(button);
+});
+
+// ---- what sharing saved ------------------------------------------------------------------------------------
+const ROWS = [
+  ["prompt tokens", "prompt_tokens"],
+  ["computed", "computed"],
+  ["from the prefix cache", "cached"],
+  ["from the same step", "shared"],
+  ["blocks saved", "blocks_saved"],
+];
+const latest = () => [store.burst, store.stats?.in_all ?? null];
+const { count, ms, many } = format;
+
+/** What the table depends on. */
+const savingsNews = () => JSON.stringify(latest());
+
+/** The table. */
+function savings() {
+  const of = latest(), [burst, all] = of;
+  const done = burst && burst.done < burst.size ? ` · ${burst.done} done` : "";
+  const row = (name, ...cells) => make("tr", "", rowHead("", name), ...cells.map((text) => make("td", "", text)));
+  const rows = ROWS.map(([name, key]) => row(name, ...of.map((figures) => count(figures?.[key]))));
+  const slow = slowedFirst(store.bursts.get(burst?.burst)?.requests ?? []);
+  const ttft = burst?.ttft_p50 == null ? "–" : `${ms(burst.ttft_p50)} / ${ms(burst.ttft_p95)} ms${slow}`;
+  const which = row(
+    "",
+    burst ? `${burst.size} × ${burst.label}${done}` : "none yet",
+    all?.requests ? many(all.requests, "request") : "none yet",
+  );
+  const body = make("tbody", "", which, ...rows, row("TTFT p50 / p95", ttft, ""));
+  return make("table", "rp-savings", tableHead([""], ["last burst"], ["in all"]), body);
+}
+
+/* The rail says which prompts the newest burst had. */
+on("frame", () => {
+  const place = document.querySelector("#rp-traffic-head h3 span");
+  if (place && store.burst) write(place, `last seed ${store.burst.seed}`);
 });
 
 // ---- labels of Gradio's controls --------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
 import { settingAt, slowed } from "../shared/past.js";
-import { store } from "../shared/store.js";
-import { tokenOf } from "../shared/tokenof.js";
+import { store, tokenOf } from "../shared/store.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */

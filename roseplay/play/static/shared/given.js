@@ -74,3 +74,11 @@ export function explain(terms, tried, left = 40) {
 
 /** Whether settings that need a GPU have an effect on a device: on a GPU, and on a simulated one. */
 export const isGpu = (device) => /^(cuda|simulated)/.test(device);
+
+/** A setting as vLLM's flag; "" where it has none, or none for this value. @param {Setting} setting */
+export function vllmFlag({ flag, opposite, kind }, value) {
+  if (!flag || value === null || value === undefined) return "";
+  if (kind !== "switch") return `${flag} ${value}`;
+  const on = value !== Boolean(opposite);
+  return on ? flag : flag.replace("--", "--no-");
+}

@@ -5,7 +5,7 @@
  * While a replay is shown, it polls only to keep this tab's lease, and drops the answers. Emits "heard" at each answer,
  * "start" with the engine's progress (null: live), and "replaced" at news of another engine or after a replay. */
 import { ask } from "./ask.js";
-import { emit } from "./events.js";
+import { emit, on } from "./events.js";
 import { given } from "./given.js";
 import { apply } from "./reduce.js";
 import { store } from "./store.js";
@@ -111,4 +111,19 @@ function hold(held) {
   if (held) return;
   store.cursor = 0;
   if (!given.recording) next();
+}
+
+/** Whether the server can answer more than the progress of its engine's start. */
+export const ready = () => Boolean(given.recording) || (poll.count > 0 && !poll.starting);
+
+/** Resolves once it can. @returns {Promise<void>} */
+export function whenReady() {
+  return new Promise((go) => {
+    if (ready()) return go();
+    const off = on("start", (start) => {
+      if (start) return;
+      off();
+      go();
+    });
+  });
 }

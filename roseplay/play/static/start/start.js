@@ -4,7 +4,7 @@
 import { make, makeButton, set, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { lock } from "../shared/lock.js";
-import { cancelLoad } from "../live/modelpicker.js";
+import { cancelLoad } from "../live/modelchip.js";
 
 /** @import { Start, StartStage } from "../shared/types.js" */
 

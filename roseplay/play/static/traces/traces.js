@@ -1,22 +1,27 @@
-/* The Traces tab: the contents of the current run and its downloads; a recording opened from a file, which only this
- * browser reads; and the demo that comes with the server. */
+/* The Traces tab: the contents of the current run, newest first, and its downloads; a recording opened from a file,
+ * which only this browser reads; and the demo that comes with the server. */
 import { ask } from "../shared/ask.js";
-import { write } from "../shared/dom.js";
+import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { ready } from "../shared/ready.js";
+import { ready } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
 import { takeFiles } from "../shared/takefiles.js";
-import { mountContents } from "./contents.js";
 import { replay } from "../replay/replay.js";
+import { quantile } from "../shared/numbers.js";
+import { slowedFirst } from "../shared/past.js";
+import { store } from "../shared/store.js";
+import { tableHead } from "../shared/table.js";
+import { knobMarks } from "../live/knobmarks.js";
 
-const AGAIN_MS = 2000;
+const AGAIN_MS = 2000, CONTENTS_MS = 1000, MOST = 200;
 const FIGURES = ["seconds", "steps", "requests", "tokens", "bytes"];
 
 const length = (s) => (s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`);
+const HEAD = [["at"], ["what"], ["answered"], ["TTFT p50"], ["p95"]];
 const WORDS = { seconds: length, bytes: format.bytes };
 
-let box = null, status = null;
+let box = null, status = null, rows = null, note = null, shown = "";
 
 const part = (selector) => box.querySelector(selector);
 const links = () => box.querySelectorAll("a[data-file]");
@@ -33,7 +38,11 @@ export function mount(element) {
   new ResizeObserver(look).observe(box); // from nothing to something when the tab is shown
   const demo = part(".rp-demo");
   if (demo) demo.onclick = async () => onLoad(await replay.demo());
-  mountContents(part(".rp-contents-of"));
+  rows = make("tbody");
+  note = make("p", "rp-contents-none", "Nothing yet: bursts and changed settings are listed here.");
+  part(".rp-contents-of").append(make("table", "rp-contents", tableHead(...HEAD), rows), note);
+  on("reset", () => (shown = ""));
+  setInterval(showContents, CONTENTS_MS);
   takeFiles(part(".rp-choose"), part("input[type=file]"), part(".rp-drop-zone"), take);
 }
 
@@ -76,4 +85,30 @@ async function take(chosen) {
   write(status, `Reading ${chosen.name} …`);
   status.classList.remove("rp-bad");
   onLoad(await replay.load(chosen.text(), chosen.name));
+}
+
+// ---- the contents of the run ----------------------------------------------------------------------------
+/* [{t, cells}] of everything that is still known: bursts with their figures, and changed settings between them. */
+function entries() {
+  const changes = knobMarks().map(({ t, text }) => ({ t, knob: true, cells: [text, "", "", ""] }));
+  const bursts = [...store.bursts.values()].filter(({ requests }) => requests.length).map(({ id, requests }) => {
+    const ttft = requests.map((request) => request.ttft_ms).filter((ms) => ms !== null).sort((a, b) => a - b);
+    const figures = ttft.length ? [0.5, 0.95].map((q) => `${format.ms(quantile(ttft, q))} ms`) : ["–", "–"];
+    const t = Math.min(...requests.map(({ submitted }) => submitted ?? Infinity));
+    const of = `burst ${id}, ${format.many(requests.length, "request")}${slowedFirst(requests)}`;
+    return { t, knob: false, cells: [of, `${ttft.length} of ${requests.length}`, ...figures] };
+  });
+  return [...changes, ...bursts].sort((a, b) => b.t - a.t).slice(0, MOST);
+}
+
+function showContents() {
+  if (!box.offsetParent) return;
+  const all = entries(), now = JSON.stringify(all);
+  if (now === shown) return;
+  shown = now;
+  note.hidden = all.length > 0;
+  rows.replaceChildren(...all.map(({ t, knob, cells }) => {
+    const at = Number.isFinite(t) ? `${(t / 1000).toFixed(1)} s` : "earlier";
+    return make("tr", knob ? "rp-hand" : "", ...[at, ...cells].map((text) => make("td", "", text)));
+  }));
 }

@@ -1,9 +1,8 @@
 /* The settings that a search uses, which are those of the running engine, and what Apply would change. */
 import { make, write } from "page/shared/dom.js";
 import { on } from "page/shared/events.js";
-import { vllmFlag } from "page/shared/flags.js";
 import { format } from "page/shared/format.js";
-import { given } from "page/shared/given.js";
+import { given, vllmFlag } from "page/shared/given.js";
 import { poll } from "page/shared/poll.js";
 import { store } from "page/shared/store.js";
 import { rowHead, tableHead } from "page/shared/table.js";
