@@ -22,7 +22,7 @@ from roseplay.recording.schema import FRAME, HEADER
 SCRIPT = Path(__file__).parents[1] / "roseplay" / "play" / "static" / "shared" / "records.js"
 _INTRODUCTION = """\
 /* The columns of rows in frames and recordings, and the types of records in them: written by `python docs/records.py`
- * from roseplay/engine/records.py and roseplay/recording/schema.py. */
+ * from roseplay/engine/records.py and roseplay/recording/schema.py, which say what each is. */
 /** @import { Load, Ring } from "./types.js" */
 const F64 = Float64Array, I32 = Int32Array;
 """
@@ -74,20 +74,27 @@ def _array(kind: Any) -> str:
 
 
 def _types() -> Iterator[str]:
+    """Yields the types of records; what their fields mean is said where they are declared."""
     for record, name in _TYPES.items():
-        yield f"/**\n * {_summary(record)}\n * @typedef {{object}} {name}"
-        for field, about in columns_of(record).items():
-            shown = field if about.default is MISSING or record not in (EngineInfo, Choice) else f"[{field}]"
-            yield f" * @property {{{_type(about.kind)}}} {shown} {_words(about)}".rstrip()
-        yield " */\n"
+        optional = record in (EngineInfo, Choice)
+        fields = (
+            f"{field}{'?' * (optional and about.default is not MISSING)}:{_TIED}{_type(about.kind).replace(' ', _TIED)}"
+            for field, about in columns_of(record).items()
+        )
+        yield _typedef(f"{{{', '.join(fields)}}}", name, _summary(record))
 
 
 def _shapes() -> Iterator[str]:
     """Yields the types of frames, snapshots and what they have."""
     for name, schema in _SHAPES.items():
-        first, *more = textwrap.wrap(f"@typedef {{{_shape(schema, name)}}} {name}", 113, subsequent_indent="  ")
-        lines = ["/**", *(f" * {line}" for line in (first, *more)), " */\n"] if more else [f"/** {first} */\n"]
-        yield "\n".join(lines).replace(_TIED, " ")
+        yield _typedef(_shape(schema, name), name)
+
+
+def _typedef(shape: str, name: str, *words: str) -> str:
+    first, *more = textwrap.wrap(f"@typedef {{{shape}}} {name}", 113, subsequent_indent="  ")
+    lines = [*words, first, *more]
+    text = "\n".join(["/**", *(f" * {line}" for line in lines), " */\n"]) if lines[1:] else f"/** {first} */\n"
+    return text.replace(_TIED, " ")
 
 
 def _shape(schema: Schema, name: str = "") -> str:

@@ -1,5 +1,5 @@
 /* The columns of rows in frames and recordings, and the types of records in them: written by `python docs/records.py`
- * from roseplay/engine/records.py and roseplay/recording/schema.py. */
+ * from roseplay/engine/records.py and roseplay/recording/schema.py, which say what each is. */
 /** @import { Load, Ring } from "./types.js" */
 const F64 = Float64Array, I32 = Int32Array;
 
@@ -94,86 +94,36 @@ export const newRequest = () => ({
 
 /**
  * Why part of a request's prompt was not cached, as far as all tabs may know; see ``core.cache_miss.Miss``.
- * @typedef {object} Miss
- * @property {string} reason one of MissReason, see core/cache_miss.py
- * @property {number} found that were there (tokens)
- * @property {number | null} position of the first token that differs, from 0; null if unknown
- * @property {number | null} request the one that it is compared with
- * @property {number | null} step number of the step in which it was lost
+ * @typedef {{reason: string, found: number, position: number | null, request: number | null, step: number | null}}
+ *   Miss
  */
 
 /**
  * The load that a server reports in its metrics; ``None`` for what they do not include.
- * @typedef {object} LoadFigures
- * @property {number | null} running running, those of other clients included (requests)
- * @property {number | null} waiting waiting, those of other clients included (requests)
- * @property {number | null} kv_usage share of the KV cache that requests hold, 0 to 1
- * @property {number | null} prefix_queries of prompts, looked up in the prefix cache since the start (tokens)
- * @property {number | null} prefix_hits of those, found there (tokens)
- * @property {number | null} preemptions since the start
- * @property {number | null} generation_tokens generated (tokens)
- * @property {number | null} computed_tokens of prompts, computed (tokens)
- * @property {number | null} external_tokens of prompts, received from other engines or stores (tokens)
- * @property {number | null} steps of the engine
- * @property {number | null} step_tokens computed in these (tokens)
- * @property {number | null} first_tokens answers that have begun
- * @property {number | null} ttft_s until these began, in all (s)
- * @property {number | null} gaps between tokens
- * @property {number | null} itl_s of these, in all (s)
- * @property {number | null} ended that ended (requests)
- * @property {number | null} queue_s that these were queued, in all (s)
- * @property {number | null} prefill_s from there to their first tokens, in all (s)
- * @property {number | null} decode_s from there to their last tokens, in all (s)
- * @property {number | null} draft_tokens proposed by speculation (tokens)
- * @property {number | null} accepted_tokens of these, accepted (tokens)
- * @property {number | null} rejected refused because its queue was full (requests)
- * @property {number | null} deferred of those waiting, not for a place but for something else (requests)
- * @property {number | null} awake engines that do not sleep
+ * @typedef {{running: number | null, waiting: number | null, kv_usage: number | null,
+ *   prefix_queries: number | null, prefix_hits: number | null, preemptions: number | null,
+ *   generation_tokens: number | null, computed_tokens: number | null, external_tokens: number | null,
+ *   steps: number | null, step_tokens: number | null, first_tokens: number | null, ttft_s: number | null,
+ *   gaps: number | null, itl_s: number | null, ended: number | null, queue_s: number | null,
+ *   prefill_s: number | null, decode_s: number | null, draft_tokens: number | null, accepted_tokens: number | null,
+ *   rejected: number | null, deferred: number | null, awake: number | null}} LoadFigures
  */
 
 /**
  * Properties of an engine, known once its model is loaded.
- * @typedef {object} Info
- * @property {string} model
- * @property {string} architecture
- * @property {string} device
- * @property {string} dtype
- * @property {string} attention
- * @property {number} num_parameters
- * @property {number} weight_bytes
- * @property {number} vocab_size
- * @property {number} block_size
- * @property {number} num_blocks
- * @property {number} max_model_len
- * @property {number} kv_bytes_per_token
- * @property {number} threads
- * @property {number} [cuda_graphs]
- * @property {string | null} [no_cuda_graphs]
- * @property {number | null} [max_step_tokens]
- * @property {Choice[]} [choices]
- * @property {number} [state_slots]
- * @property {number} [state_snapshots]
- * @property {number} [state_bytes]
- * @property {number} [host_blocks]
- * @property {number} [decode_s]
- * @property {number} [prompt_token_s]
- * @property {string | null} [server]
- * @property {Record<string, any>} [server_settings]
- * @property {number[]} [eos_token_ids]
- * @property {string | null} [simulated]
- * @property {string | null} [evidence]
- * @property {string | null} [evidence_kind]
- * @property {Record<string, any>} [knob_limits]
- * @property {Record<string, any>} [sampling_defaults]
+ * @typedef {{model: string, architecture: string, device: string, dtype: string, attention: string,
+ *   num_parameters: number, weight_bytes: number, vocab_size: number, block_size: number, num_blocks: number,
+ *   max_model_len: number, kv_bytes_per_token: number, threads: number, cuda_graphs?: number,
+ *   no_cuda_graphs?: string | null, max_step_tokens?: number | null, choices?: Choice[], state_slots?: number,
+ *   state_snapshots?: number, state_bytes?: number, host_blocks?: number, decode_s?: number,
+ *   prompt_token_s?: number, server?: string | null, server_settings?: Record<string, any>,
+ *   eos_token_ids?: number[], simulated?: string | null, evidence?: string | null, evidence_kind?: string | null,
+ *   knob_limits?: Record<string, any>, sampling_defaults?: Record<string, any>}} Info
  */
 
 /**
  * How one part of a step is computed on this machine.
- * @typedef {object} Choice
- * @property {string} part
- * @property {string} chosen
- * @property {string} [why]
- * @property {string | null} [slow]
+ * @typedef {{part: string, chosen: string, why?: string, slow?: string | null}} Choice
  */
 
 /** @typedef {{steps: string[], entries: string[], tokens: string[]}} Columns */
