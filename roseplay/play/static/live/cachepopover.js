@@ -12,7 +12,7 @@ import { clock } from "../shared/time.js";
 import { blocksOf, helps, sentenceOf } from "./cachewords.js";
 import { paragraph } from "./whypopover.js";
 
-/** @import { Miss } from "../shared/types.js" */
+/** @import { Miss } from "../shared/records.js" */
 
 const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
 

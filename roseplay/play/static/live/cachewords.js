@@ -6,7 +6,7 @@ import { agoOf } from "./span.js";
 import { bold, say } from "./why.js";
 
 /** @import { Part } from "./why.js" */
-/** @import { Miss } from "../shared/types.js" */
+/** @import { Miss } from "../shared/records.js" */
 
 /** @typedef {{prompt: number, cached: number, miss: Miss | null, block: number}} About a prompt, `block` its size */
 

@@ -7,7 +7,8 @@ import { poll } from "../shared/poll.js";
 import { tab } from "../shared/tab.js";
 import { view } from "./view.js";
 
-/** @import { Delta, DemoCaption } from "../shared/types.js" */
+/** @import { DemoCaption } from "../shared/records.js" */
+/** @import { Delta } from "../shared/types.js" */
 /** @import { Given } from "../shared/given.js" */
 /**
  * One demo, with the `seconds` that it takes with this model, about, or why it is `absent` here.

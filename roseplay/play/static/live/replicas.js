@@ -7,7 +7,7 @@ import { store } from "../shared/store.js";
 import { rowHead, tableHead } from "../shared/table.js";
 import { view } from "./view.js";
 
-/** @import { LoadFigures } from "../shared/types.js" */
+/** @import { LoadFigures } from "../shared/records.js" */
 
 const NONE = "–";
 const COLUMNS = [

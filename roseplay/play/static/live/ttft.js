@@ -17,7 +17,7 @@ import { annotation, beside, dotTrace, lineTrace } from "../shared/chart/shapes.
 import { view } from "./view.js";
 
 let panel = null, legend = "";
-/** @type {import("../shared/types.js").DemoCaption["clients"]} */
+/** @type {import("../shared/records.js").DemoCaption["clients"]} */
 let groups; // what the latest demo measured of its clients, shown until others are answered
 
 export function mount(element) {

@@ -8,7 +8,8 @@ import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
 
 const RATE_TOKENS = 32, MOST_LANES = 8;
-/** @import { Frame, LaneNews } from "../shared/types.js" */
+/** @import { Frame } from "../shared/records.js" */
+/** @import { LaneNews } from "../shared/types.js" */
 
 const turns = new Map(); // rid -> turn
 const lanes = new Map(); // lane -> [turn]

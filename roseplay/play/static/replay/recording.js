@@ -56,7 +56,7 @@ export class Recording {
     return this.due.length;
   }
 
-  /** @returns {import("../shared/types.js").Frame} */
+  /** @returns {import("../shared/records.js").Frame} */
   frame(i) {
     return this.kept ? this.kept[i] : JSON.parse(this.lines[i]);
   }

@@ -2,7 +2,7 @@
 import { on } from "./events.js";
 import { store } from "./store.js";
 
-/** @import { BlockRow } from "./types.js" */
+/** @import { BlockRow } from "./records.js" */
 
 /** Kinds of blocks; CACHED: no request holds it, but a prompt with the same beginning can find it. */
 const FREE = 0, CACHED = 1, ACTIVE = 2, SHARED = 3;

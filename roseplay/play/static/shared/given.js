@@ -47,7 +47,7 @@ import { setTitle } from "./lock.js";
  * @property {string | null} plotly the address of the plotly bundle
  * @property {{format: number, header: any, frame: any, rows: any, most_blocks: number}} recordingShape the format of
  *   recordings, the shapes of their lines and rows, and how many blocks a pool may have
- * @property {import("./types.js").Columns} columns of rows that come without their columns' names
+ * @property {import("./records.js").Columns} columns of rows that come without their columns' names
  * @property {{name: string, title: string, shows: string}[]} demos
  * @property {boolean} recordedDemo whether a recording of the first demo came along
  * @property {string | null} recording the name of the recording that the server was started for

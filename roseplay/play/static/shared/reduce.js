@@ -6,7 +6,8 @@ import { newRequest } from "./records.js";
 import { store } from "./store.js";
 import { time } from "./time.js";
 
-/** @import { Columns, Delta, Frame } from "./types.js" */
+/** @import { Columns, Frame } from "./records.js" */
+/** @import { Delta } from "./types.js" */
 
 const KEEP_MS = 120000; // of view time: finished requests stay this long
 const KEEP_REQUESTS = 4096, KEEP_BURSTS = 4, KEEP_MARKS = 256, KEEP_LOADS = 2048;

@@ -106,7 +106,7 @@ export const store = {
   marks: [],
   /** @type {import("./types.js").Stats | null} */
   stats: null,
-  /** @type {import("./types.js").Info | null} */
+  /** @type {import("./records.js").Info | null} */
   info: null,
   /** @type {Record<string, string>} what another server does not report, with the reasons */
   absent: {},

@@ -1,14 +1,8 @@
 /* Types of the data between server and page, and between store and views. Only for the type checker. */
 
+/** @import { Columns, DemoCaption, Frame, Info, LoadFigures, RecordedSnapshot } from "./records.js" */
+
 /** @typedef {import("./store.js").Request} Request */
-/** @typedef {import("./records.js").Info} Info `EngineInfo` of the engine, or of the one that was recorded */
-/** @typedef {import("./records.js").Choice} Choice */
-/** @typedef {import("./records.js").LoadFigures} LoadFigures */
-/** @typedef {import("./records.js").Miss} Miss */
-/** @typedef {import("./records.js").BlockRow} BlockRow */
-/** @typedef {import("./records.js").Columns} Columns */
-/** @typedef {import("./records.js").DemoCaption} DemoCaption */
-/** @typedef {import("./records.js").Frame} Frame */
 /** @typedef {import("./records.js").Pair} Pair */
 /** @typedef {import("./records.js").Said} Said */
 /** @typedef {import("./records.js").Sentence} Sentence */
@@ -33,28 +27,16 @@
  */
 
 /**
- * The newest steady traffic of a tab: `SteadyTraffic.figures` in steady.py.
- * @typedef {object} Steady
- * @property {boolean} on
- * @property {number} rate requests a second
- * @property {"poisson" | "even"} spacing
- * @property {string} kind of the prompts
- * @property {string} label the same for people
- * @property {number} max_new_tokens
- * @property {number} seed
- * @property {number} sent
- * @property {number} done
- * @property {number} waiting of those that were sent
- * @property {number} seconds that it has run
- * @property {string | null} stopped why it stopped by itself
+ * The newest steady traffic of a tab, `SteadyTraffic.figures` in steady.py: `rate` requests a second for `seconds` so
+ * far, prompts of a `kind` that people call `label`, and why it has `stopped` by itself.
+ * @typedef {{on: boolean, rate: number, spacing: "poisson" | "even", kind: string, label: string,
+ *   max_new_tokens: number, seed: number, sent: number, done: number, waiting: number, seconds: number,
+ *   stopped: string | null}} Steady
  */
 
 /**
- * A file of traffic: `OwnTraffic.figures` in traffic/own_traffic.py.
- * @typedef {object} TrafficFile
- * @property {string} name
- * @property {number} requests
- * @property {number} span_s seconds from its first arrival to its last
+ * A file of traffic, `OwnTraffic.figures` in traffic/own_traffic.py: `span_s` is from its first arrival to its last.
+ * @typedef {{name: string, requests: number, span_s: number}} TrafficFile
  */
 
 /**
@@ -77,28 +59,22 @@
  */
 
 /**
- * @typedef {object} StartStage
- * @property {string} title
- * @property {string} words how far it is, or what it is
- * @property {"waiting" | "running" | "done" | "skipped" | "failed"} state
- * @property {number | null} share
- * @property {number | null} seconds
+ * `words`: how far it is, or what it is.
+ * @typedef {{title: string, words: string, state: "waiting" | "running" | "done" | "skipped" | "failed",
+ *   share: number | null, seconds: number | null}} StartStage
  */
 
 /**
  * What holds now, as in a recording; and of the engine what a recording's header has, and what is live.
- * @typedef {Partial<import("./records.js").RecordedSnapshot> & {info?: Info | null, knobs?: Record<string, any>,
+ * @typedef {Partial<RecordedSnapshot> & {info?: Info | null, knobs?: Record<string, any>,
  *   columns?: Columns, story?: Said | null, demo?: DemoCaption | null, pace?: Pace}} Snapshot
  */
 
 /**
  * Values that suit the model's speed: the page's burst size, answer length and rate, and each demo's length or why it
  * is absent.
- * @typedef {object} Pace
- * @property {number} burst
- * @property {number} answer
- * @property {number} rate
- * @property {{name: string, seconds?: number, absent?: string}[]} demos
+ * @typedef {{burst: number, answer: number, rate: number,
+ *   demos: {name: string, seconds?: number, absent?: string}[]}} Pace
  */
 
 /**
@@ -113,27 +89,15 @@
  */
 
 /** @typedef {Record<string, any>} Stats */
+
 /**
- * What a tab lacks of one of its lanes; the figures are the newest turn's.
- * @typedef {object} LaneNews
- * @property {number} lane from 1
- * @property {number | null} rid
- * @property {string} title
- * @property {string} have the stamp to send back with the next poll
- * @property {number[] | null} order all turns by their requests, where which there are has changed
- * @property {TurnNews[]} turns those that are new or have grown
- * @property {"queued" | "waiting" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error"} [state]
- * @property {number | null} waiting_ms
- * @property {number} [prompt]
- * @property {number} [tokens]
- * @property {number} [computed]
- * @property {number} [target]
- * @property {number} [cached]
- * @property {number | null} [ttft_ms]
- * @property {number | null} [itl_p50]
- * @property {number | null} [tok_s]
- * @property {string | null} [reason]
- * @property {string | null} [error]
+ * What a tab lacks of one of its lanes, from 1: the stamp to send back with the next poll, all turns by their requests
+ * where which there are has changed, and those that are new or have grown; the figures are the newest turn's.
+ * @typedef {{lane: number, rid: number | null, title: string, have: string, order: number[] | null, turns: TurnNews[],
+ *   state?: "queued" | "waiting" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error",
+ *   waiting_ms: number | null, prompt?: number, tokens?: number, computed?: number, target?: number, cached?: number,
+ *   ttft_ms?: number | null, itl_p50?: number | null, tok_s?: number | null, reason?: string | null,
+ *   error?: string | null}} LaneNews
  */
 
 /**
