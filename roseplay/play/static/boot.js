@@ -8,10 +8,10 @@
     chosen = localStorage.getItem(KEY);
     view = localStorage.getItem(VIEW);
     visited = localStorage.length > 0;
-    if (!visited) localStorage.setItem(VIEW, "first"); // still a first visit after a reload
   } catch {
     // without storage, follow the system
   }
+  if (!visited) keep(VIEW, "first"); // still a first visit after a reload
 
   // A first visitor sees few controls and one chart: "simple". The address and the command line can say which.
   const { content } = document.querySelector("meta[name=rose-view]");
@@ -22,11 +22,7 @@
   document.addEventListener("click", (/** @type {any} */ { target }) => {
     if (!target.closest("#rp-view")) return;
     body.dataset.view = body.dataset.view === "full" ? "simple" : "full";
-    try {
-      localStorage.setItem(VIEW, body.dataset.view);
-    } catch {
-      // without storage, only for this visit
-    }
+    keep(VIEW, body.dataset.view);
   });
 
   // While mounting, Gradio sets body.dark from ?__theme= or the system; a stored choice must take precedence.
@@ -40,13 +36,17 @@
 
   document.addEventListener("roseplay-theme", () => {
     chosen = body.classList.contains("dark") ? "light" : "dark";
+    keep(KEY, chosen);
+    apply();
+  });
+
+  function keep(key, value) {
     try {
-      localStorage.setItem(KEY, chosen);
+      localStorage.setItem(key, value);
     } catch {
       // without storage, only for this visit
     }
-    apply();
-  });
+  }
 
   // A number beyond a slider's range would reach the server before Gradio clamps it, and fail there.
   document.addEventListener("input", (/** @type {any} */ { target: box, isTrusted: byUser }) => {

@@ -4,14 +4,8 @@ import { plain } from "page/shared/sentence.js";
 /**
  * What is known about a kept result without reading it: its kind, and in `about` what it compares or found, of which
  * `short` has the main part.
- * @typedef {object} Entry
- * @property {string} id
- * @property {string | null} name
- * @property {string} created
- * @property {string} title
- * @property {import("./state.js").Mode} kind
- * @property {string} about
- * @property {string} short
+ * @typedef {{id: string, name: string | null, created: string, title: string, kind: import("./state.js").Mode,
+ *   about: string, short: string}} Entry
  */
 
 const NAME = "roseplay-lab";

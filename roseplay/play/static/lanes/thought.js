@@ -5,12 +5,8 @@ import { format } from "../shared/format.js";
 const OPEN = "<think>", CLOSE = "</think>";
 
 /**
- * The position of the thinking part in an answer.
- * @typedef {object} Part
- * @property {number} start of its text, behind the tag
- * @property {number} end of its text, before the tag that closes it
- * @property {number} after where the answer itself begins
- * @property {boolean} closed
+ * The position of the thinking part in an answer: its text without the tags, and where the answer itself begins.
+ * @typedef {{start: number, end: number, after: number, closed: boolean}} Part
  */
 
 /**

@@ -16,13 +16,10 @@ import { paragraph } from "./whypopover.js";
 
 const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
 
-/** What the server knows about a prompt; see play/prompt_cache.py.
- * @typedef {object} Facts
- * @property {number} prompt
- * @property {number} cached
- * @property {Miss | null} miss
- * @property {{found: string, same: string, differs: string, rest: string, cut: [number, number]} | null} text
- * @property {{lane: number, text: string} | null} nearest
+/**
+ * What the server knows about a prompt; see play/prompt_cache.py.
+ * @typedef {{prompt: number, cached: number, miss: Miss | null, nearest: {lane: number, text: string} | null,
+ *   text: {found: string, same: string, differs: string, rest: string, cut: [number, number]} | null}} Facts
  */
 
 on("cached", ({ rid, element }) => {

@@ -24,13 +24,9 @@ const KINDS = [
 ];
 
 /**
- * @typedef {object} About
- * @property {"block" | "cell" | "state"} name of its popover
- * @property {string} title
- * @property {() => string} words what is in it
- * @property {() => string} news changes with that
- * @property {() => Node[]} fill
- * @property {() => Promise<Node[]>} [asks]
+ * What its popover is opened with, and `words` for what is in it; `news` changes with that.
+ * @typedef {{name: "block" | "cell" | "state", title: string, words: () => string, news: () => string,
+ *   fill: () => Node[], asks?: () => Promise<Node[]>}} About
  */
 
 /**

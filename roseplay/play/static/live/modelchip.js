@@ -48,18 +48,13 @@ export function mount(element) {
 }
 
 /**
- * @typedef {object} Model an entry of GET /ui/models
- * @property {string} name
- * @property {string} model what loads it
- * @property {string} source
- * @property {number} size bytes on disk
- * @property {string} type of its weights
- * @property {string} architecture
- * @property {number | null} parameters
- * @property {number | null} context tokens
- * @property {string | null} refused why it cannot be loaded
- * @property {boolean} current
- *
+ * An entry of GET /ui/models: `model` loads it, `size` is in bytes on disk, `type` that of its weights, `context` in
+ * tokens, and `refused` says why it cannot be loaded.
+ * @typedef {{name: string, model: string, source: string, size: number, type: string, architecture: string,
+ *   parameters: number | null, context: number | null, refused: string | null, current: boolean}} Model
+ */
+
+/**
  * @typedef {object} Models
  * @property {"starting" | "live" | "failed"} state
  * @property {string} name of what runs, or is being loaded

@@ -9,18 +9,13 @@ import { store } from "../shared/store.js";
 import { tableHead } from "../shared/table.js";
 
 /**
- * @typedef {object} Origins the answer to GET /ui/simulation
- * @property {string} label
- * @property {string} said
- * @property {string} formula
- * @property {string[]} examples steps, for whose ms there is a column each
- * @property {{name: string, words: string, value: string, origin: string, ms: number[]}[]} terms
- * @property {{engine: string, measures: string, load: string, measured_ms: number, predicted_ms: number | null,
- *   off_percent: number | null, ttft_s: number | null, source: string}[]} points
- * @property {{rows: string[][], source: string}} gpu
- * @property {string[][]} memory
- * @property {{label: string, means: string, now: boolean}[]} labels
- * @property {string[]} not_modelled
+ * The answer to GET /ui/simulation; `examples` are steps, for whose ms there is a column each.
+ * @typedef {{label: string, said: string, formula: string, examples: string[],
+ *   terms: {name: string, words: string, value: string, origin: string, ms: number[]}[],
+ *   points: {engine: string, measures: string, load: string, measured_ms: number, predicted_ms: number | null,
+ *     off_percent: number | null, ttft_s: number | null, source: string}[],
+ *   gpu: {rows: string[][], source: string}, memory: string[][],
+ *   labels: {label: string, means: string, now: boolean}[], not_modelled: string[]}} Origins
  */
 
 const REAL =

@@ -8,21 +8,11 @@ import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
 /**
- * @typedef {object} Reason times are in ms
- * @property {string} cause a name in `SENTENCES`
- * @property {number} took
- * @property {number | null} [usual]
- * @property {number} [tokens]
- * @property {number} [waited]
- * @property {number} [moved] blocks copied back
- * @property {number} [steps]
- * @property {number[]} [requests]
- * @property {number} [blocks]
- * @property {number} [batch]
- * @property {number} [usualBatch]
- * @property {number} [outside] of the model
- * @property {number} [masks] how long its step waited for them
- * @property {{words: string, ms: number}[]} [waits]
+ * `cause` is a name in `SENTENCES`, and the others are what that says; times are in ms. `moved`: blocks copied back;
+ * `outside`: of the model; `masks`: how long its step waited for them.
+ * @typedef {{cause: string, took: number, usual?: number | null, tokens?: number, waited?: number, moved?: number,
+ *   steps?: number, requests?: number[], blocks?: number, batch?: number, usualBatch?: number, outside?: number,
+ *   masks?: number, waits?: {words: string, ms: number}[]}} Reason
  */
 
 const MOST_NAMED = 3;

@@ -8,11 +8,7 @@ import { plainValue } from "./document.js";
 /** @import { Tick } from "page/shared/chart/scale.js" */
 /** @import { Row } from "./document.js" */
 
-/**
- * @typedef {object} Axis
- * @property {(row: Row) => number} x the place of a row
- * @property {Tick[]} ticks
- */
+/** @typedef {{x: (row: Row) => number, ticks: Tick[]}} Axis `x`: the place of a row */
 
 const rateWords = (rate) => plainValue("rate_per_s", rate);
 const PARTS = 4, MOST_TICKS = 8, APART_PX = 34, PAD_PX = 14;

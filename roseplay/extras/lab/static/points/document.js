@@ -11,14 +11,8 @@ const TRAFFIC = { rate_per_s: "Rate", prompt_tokens: "Prompt tokens" };
 /**
  * One measured value in the server's summary, null for no limit; in a search, `left` is the range of values that are
  * left after the try.
- * @typedef {object} Row
- * @property {number | null} value
- * @property {boolean} kept
- * @property {number} requests
- * @property {number} runs
- * @property {Record<string, {median: number | null, range: (number | null)[]}>} figures
- * @property {Record<string, number>} [misses]
- * @property {number[] | null} [left]
+ * @typedef {{value: number | null, kept: boolean, requests: number, runs: number, misses?: Record<string, number>,
+ *   figures: Record<string, {median: number | null, range: (number | null)[]}>, left?: number[] | null}} Row
  */
 
 /** The arms that a sweep or a search has measured. @returns {ArmName[]} */
