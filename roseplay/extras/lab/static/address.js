@@ -12,7 +12,6 @@ setKeys("rp-lab", { r: () => press("lab-run"), ".": () => press("lab-stop") });
 const LOOK_MS = 150, PATIENCE_MS = 20000;
 let chip = null;
 
-/** The result that the address names, or null. */
 export function wantedResult() {
   const match = /^#lab=(.+)$/.exec(location.hash);
   return match ? match[1].replaceAll("/", "-") : null; // it is a part of a path

@@ -12,7 +12,6 @@ const NAME = "roseplay-lab";
 const NOTHING = "This browser keeps nothing (a private window?): export a result to keep it.";
 const FULL = "This browser has no room for another result: delete one under Results, or export it.";
 
-/** The most results that are kept. */
 export const MOST_KEPT = 24;
 
 /** @type {Promise<IDBDatabase> | null} */
@@ -55,7 +54,6 @@ export async function listKept() {
   return entries.sort((a, b) => (a.created < b.created ? 1 : -1));
 }
 
-/** The document with this id. */
 export const getKept = (id) => within("readonly", (_entries, documents) => documents.get(id));
 
 /** Keep a document, or its new name; throws an Error that says what to do if there is no room. */

@@ -32,7 +32,6 @@ export function samplesOf(values) {
   };
 }
 
-/** The largest of sorted values. */
 export const last = (sorted) => sorted[sorted.length - 1];
 /** "A … · B …", with the text that `say` makes from each arm's values. */
 export function both(samples, say) {
@@ -49,7 +48,6 @@ export function drawCurve(pen, { repeats, pooled }, outline, looks) {
   stroke(pen, outline(pooled), looks, true);
 }
 
-/** A limit as a dotted line. */
 export function drawLimit(pen, x, words, area, T) {
   if (x < area.x0 || x > area.x1) return;
   pen.line(sharp(x), area.y0, sharp(x), area.y1, T.ink3, [1, 2]);

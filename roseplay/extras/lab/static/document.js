@@ -40,7 +40,6 @@ function takeComparison(document, scenario, given) {
   keep(LAST, document.id);
 }
 
-/* The settings of the result's arms become the plan. */
 function takePlan(document, given) {
   lab.plan = { A: armOf(document.arms.A), B: armOf(document.arms.B) };
   for (const arm of ARMS) lab.plan[arm].given = given ? given[arm] : settingsOf(arm, document);
@@ -96,7 +95,6 @@ function isOnServer(document, id) {
   return document;
 }
 
-/** Fetch the server's result with this id. */
 export const resultOnServer = async (id) => isOnServer(await ask(`/lab/result/${encodeURIComponent(id)}`), id);
 
 /** Have the server read a result from a file. */
@@ -105,7 +103,6 @@ export const readResult = async (content) => resultOnServer((await ask("/lab/ope
 /** Note that a result has another name or other limits, so that the server's copy is out of date. */
 export const documentChanged = (document) => onServer.delete(document);
 
-/** Forget that a result has been shown. */
 export function forgetDocument(id) {
   for (const [name, { document }] of latest) if (document.id === id) latest.delete(name);
   if (lastShown() === id) keep(LAST, null);

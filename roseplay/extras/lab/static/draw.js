@@ -37,7 +37,6 @@ export function serverName(address, all) {
   return shared ? host.slice(hostname.length) + pathname : host;
 }
 
-/** Draw a ring around the point that is being read. */
 export const ring = (pen, x, y, color, T) => pen.circle(x, y, 3.5, T.surface, color);
 
 export const ascending = (values) => Float64Array.from(values.filter((value) => value !== null)).sort();

@@ -57,7 +57,6 @@ export function mount(element) {
   takeFiles(dialog.querySelector(".open"), dialog.querySelector("input"), element.closest("[role=tabpanel]"), read);
 }
 
-/** Show the list of kept results. */
 export async function openResults() {
   report("");
   await list();
@@ -152,7 +151,6 @@ function fileName(document, ending) {
   return `roseplay-lab-${what}-${created.slice(0, 10)}-${id.slice(0, 6)}.${ending}`;
 }
 
-/** Save the table of a sweep or a search. */
 export const exportTable = () =>
   withId(async (id) => {
     const table = await ask(`/lab/result/${encodeURIComponent(await id)}/points.csv`, { text: true });

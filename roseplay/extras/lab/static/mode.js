@@ -7,7 +7,6 @@ import { lab, tell } from "./state.js";
 /** @import { Mode } from "./state.js" */
 
 const LAST = "roseplay-lab-mode";
-/** What the button says that starts a run. */
 export const RUN_WORDS = { compare: "Run A and B", sweep: "Run sweep", find: "Find" };
 const NOTES = {
   compare: "Same prompts, same arrival times, greedy. Slow motion is refused here.",

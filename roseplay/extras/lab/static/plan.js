@@ -73,7 +73,6 @@ export function swapArms() {
   edit("plan");
 }
 
-/** The values for the number boxes. */
 export function boxValues() {
   const { ttft_ms: ttft, itl_ms: itl } = lab.limits || { ttft_ms: null, itl_ms: null };
   return [...NUMBERS.map((name) => lab.numbers[name] ?? null), ttft, itl];

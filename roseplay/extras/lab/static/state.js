@@ -100,7 +100,6 @@ export function edit(what) {
   tell(what);
 }
 
-/** The scenario of this name, if there is one. */
 export const scenarioNamed = (name) =>
   [...lab.catalogue.scenarios, lab.catalogue.own].find((scenario) => scenario.name === name);
 
@@ -113,7 +112,6 @@ export function shownPoints() {
   return measuring() && lab.job.kind === lab.mode ? lab.job.so_far || null : lab.points[lab.mode];
 }
 
-/** The result shown, of whatever kind. */
 export const shownResult = () => (lab.mode === "compare" ? lab.document : lab.points[lab.mode]);
 
 /** Whether the next run is simulated: then each arm or value is measured once, as repeats would be equal. */
@@ -133,7 +131,6 @@ const { terms } = given.tabs.lab;
 /** The explanation of a term of the Lab; percentiles share that of their figure. */
 export const meaning = (name) => terms[name] || terms[name.replace(/_(p\d+|max)_ms$/, "")] || "";
 
-/** The settings of both arms of a scenario. */
 export const planOf = ({ common, a, b }) => ({ A: armOf(common, a), B: armOf(common, b) });
 
 /** The settings of an arm: layers, such as shared ones and its own, over the defaults. @returns {Arm} */

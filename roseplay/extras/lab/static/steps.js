@@ -47,8 +47,7 @@ const y = ({ top, bottom }, tokens) => logarithmic(1, TOP, bottom, top)(Math.min
 function draw(pen, area, T) {
   const scale = axes(area);
   for (const arm of ARMS) {
-    const row = scale.rows[arm];
-    const rowArea = { ...area, y0: row.top, y1: row.bottom };
+    const row = scale.rows[arm], rowArea = { ...area, y0: row.top, y1: row.bottom };
     drawLevels(pen, rowArea, ticksAt((tokens) => y(row, tokens), LEVELS), T);
     drawUprights(pen, rowArea, scale.ticks, T);
     if (scale.runs[arm]) bars(pen, arm, row, scale, T);
@@ -82,7 +81,6 @@ function budget(pen, arm, row, area, T) {
   pen.line(area.x0, at, area.x1, at, T.rose, [4, 3]);
 }
 
-/* The step of a run at a time, or null. */
 function stepAt({ steps }, time) {
   const step = steps[firstWhere(0, steps.length, (i) => steps[i][T0] > time) - 1];
   return step && time <= step[T1] ? step : null;

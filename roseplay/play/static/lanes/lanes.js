@@ -134,8 +134,7 @@ const promptBox = () => inputOf("prompt");
 
 /** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
 export async function onSend() {
-  const bar = promptBox();
-  const prompt = bar.value;
+  const bar = promptBox(), prompt = bar.value;
   const all = Array.from({ length: count }, (_, i) => i + 1);
   fill(bar, "");
   const result = await ask("submit", { prompt, lane: to === ALL ? all : Number(to) });

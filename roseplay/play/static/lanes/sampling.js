@@ -52,8 +52,7 @@ const nameOf = (element) => Object.keys(given.sampling).find((name) => within(na
 const box = (name) => inputOf(idOf(name), "number") ?? inputOf(idOf(name));
 
 function onInput(event) {
-  const input = event.target;
-  const name = nameOf(input);
+  const input = event.target, name = nameOf(input);
   if (!name || isFilled(event)) return;
   touched.add(name);
   const isText = !given.sampling[name].slider;

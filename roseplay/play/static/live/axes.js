@@ -74,8 +74,7 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
     const at = cut.from - cut.before, length = cut.to - cut.from;
     if (at <= window.x0 || at >= window.x1) continue;
     layout.shapes.push(verticalLine("idle", seconds(at), T.line2, { dash: [2, 3], below: true }));
-    const words = `idle ${format.duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4;
-    const px = place(at);
+    const words = `idle ${format.duration(length)}`, half = (words.length * CHAR_PX) / 2 + 4, px = place(at);
     if (!taken || length < WORTH_SAYING_MS || taken.some(([from, to]) => px + half > from && px - half < to)) continue;
     taken.push([px - half, px + half]);
     layout.annotations.push({ ...annotation(T, "idle", words, T.ink3), x: seconds(at), xanchor: "center", ...ABOVE });

@@ -67,8 +67,7 @@ const lookOf = (kind, hue, opacity, digit, held = 0, cached = 0) =>
 
 function lookOfCell(cell, idle) {
   const kind = kindOf(cell), owner = ownerOf(cell), digit = kind === blocks.SHARED ? blocks.references[cell] : 0;
-  const faint = idle && kind === blocks.CACHED;
-  const pin = isBlock(cell) && blocks.isPinned(cell) ? PIN : 0;
+  const faint = idle && kind === blocks.CACHED, pin = isBlock(cell) && blocks.isPinned(cell) ? PIN : 0;
   return lookOf(kind, hueOfHeld(kind, owner), opacityOf(kind, owner), Math.min(digit, PLUS)) | Number(faint) | pin;
 }
 

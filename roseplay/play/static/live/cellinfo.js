@@ -40,7 +40,6 @@ export function about(members, zoomIn) {
   return isBlock(members[0]) ? aboutBlock(members[0]) : aboutSlot(slotOf(members[0]));
 }
 
-/** Whether the popover of a cell is open. */
 export const cellOpen = () => ["block", "cell", "state"].includes(popover.name);
 
 on("reset", () => cellOpen() && popover.close());

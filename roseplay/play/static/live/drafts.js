@@ -6,7 +6,6 @@ import { rows, timeline } from "./timeline.js";
 
 const HIGH = 1.5, WIDE = 3, LEAST_STEP = 4; // px
 
-/** Whether some of the steps that are kept had drafts. */
 export const hasDrafts = () => store.steps.draft_tokens.some((count) => count > 0);
 
 /**

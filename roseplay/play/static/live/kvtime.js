@@ -58,8 +58,7 @@ function drawShare({ window, T }) {
 
 function draw(frame) {
   if (store.absent.blocks) return drawShare(frame);
-  const { window, T } = frame;
-  const { samples, preemptions } = collect(frame);
+  const { window, T } = frame, { samples, preemptions } = collect(frame);
   const total = poolSize(samples), top = height(samples, total, window);
   const x = [...samples.map((one) => one.x), Math.min(window.x1, time.now()) / 1000];
   const newest = samples[samples.length - 1], all = newest ? [...samples, newest] : [];

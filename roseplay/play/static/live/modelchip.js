@@ -126,8 +126,7 @@ function freeRow(simulated) {
 const LABELS = { num_blocks: "KV pool", tensor_parallel_size: "GPUs" };
 
 function field(name, ...controls) {
-  const { label, help } = given.settings.config[name];
-  const words = LABELS[name] ?? label;
+  const { label, help } = given.settings.config[name], words = LABELS[name] ?? label;
   return make("label", { title: help, "data-of": name }, make("span", "", words), ...controls);
 }
 

@@ -18,8 +18,7 @@ let chosen = null;
 /** The newest figures. @type {Played | null} */
 let figures = null;
 let shows = "chosen"; // or "played": what the row shows while nothing is playing
-let refused = "";
-let underWay = 0, heard = 0;
+let refused = "", underWay = 0, heard = 0;
 let line = Promise.resolve(); // the queue of requests to the server, one after the other
 /** @type {boolean | null} whether it should play, until a poll after the server's answer has come */
 let wanted = null;

@@ -14,8 +14,7 @@ import { nameStop, showStop, stopAt } from "./stops.js";
 
 /** @import { Steady } from "../shared/types.js" */
 
-const SETTLE_MS = 300;
-const FOLLOWS = "#answer-length, #mix";
+const SETTLE_MS = 300, FOLLOWS = "#answer-length, #mix";
 
 let row = null;
 /** The newest figures. @type {Steady | null} */
@@ -70,9 +69,7 @@ function onInput(event) {
 
 function onTyped({ target }) {
   if (!target.closest("#steady-rate-value")) return;
-  const [least, most] = given.rates;
-  const value = Number(rate());
-  const valid = value >= least && value <= most;
+  const [least, most] = given.rates, value = Number(rate()), valid = value >= least && value <= most;
   if (!valid) tell(`The rate must be from ${least} to ${most}.`);
   showStop("steady-rate", valid ? value : stopAt("steady-rate"));
   onPlan();

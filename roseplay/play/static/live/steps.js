@@ -83,8 +83,7 @@ function draw(width, height, now) {
   pen.begin(width, height);
   const left = LEFT, plot = width - LEFT - RIGHT;
   const roomy = Math.max(LEAST_SPAN_MS, Math.round((plot * MS_PER_PX) / 1000) * 1000);
-  const span = view.span === USUAL_SPAN ? roomy : view.span;
-  const window = view.window(now, span);
+  const span = view.span === USUAL_SPAN ? roomy : view.span, window = view.window(now, span);
   const x = linear(window.x0, window.x1, left, left + plot);
   Object.assign(timeline, { T: palette(), window, width, height, plot, x });
   const seen = stepsIn(window).reverse(); // the oldest first
@@ -230,8 +229,7 @@ function work(seen) {
   for (const slot of seen) {
     const t0 = steps.t0[slot], t1 = steps.t1[slot];
     const x0 = Math.max(LEFT, timeline.x(time.x(t0))), x1 = timeline.x(time.x(t1));
-    const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0;
-    const took = shade && shade(t1 - t0);
+    const notch = (t1 - t0) / pixel > NOTCH_PX ? 0.7 : 0, took = shade && shade(t1 - t0);
     for (let k = 0, e = steps.first_entry[slot]; k < steps.entry_count[slot]; k++, e++) {
       if (e < entries.first) continue;
       const at = e & entries.mask, rid = entries.request_id[at], row = rows.rowOf(rid);
@@ -260,7 +258,6 @@ function chunk(rid, row, x0, x1, color, computed) {
   }
 }
 
-/* Preemptions and ends. */
 function marks() {
   const { T } = timeline;
   for (const known of rows.visible) {
@@ -308,8 +305,7 @@ function labels() {
     pen.text("wait", LEFT - 6, 40, T.ink3, "right");
   }
   for (let row = 0; row < timeline.shown; row++) {
-    const y = Math.round(timeline.y(row));
-    const color = T.hues[row % T.hues.length];
+    const y = Math.round(timeline.y(row)), color = T.hues[row % T.hues.length];
     if (row < rows.lanes) pen.badge(String(row + 1), LEFT - 24, y - 6, 12, color, textOn(color));
     else if ((row - rows.lanes) % every === 0) pen.text(String(row + 1), LEFT - 12, y + 3.5, T.ink3, "right");
   }

@@ -106,10 +106,8 @@ const ROWS = [
 const latest = () => [store.burst, store.stats?.in_all ?? null];
 const { count, ms, many } = format;
 
-/** What the table depends on. */
 const savingsNews = () => JSON.stringify(latest());
 
-/** The table. */
 function savings() {
   const of = latest(), [burst, all] = of;
   const done = burst && burst.done < burst.size ? ` · ${burst.done} done` : "";
@@ -133,7 +131,6 @@ on("frame", () => {
 });
 
 // ---- labels of Gradio's controls --------------------------------------------------------------------------
-/** A word that explains itself. */
 export const termButton = (text, dataset) => {
   const button = makeButton(text, { className: "rp-term", "aria-expanded": "false", "aria-haspopup": "dialog" });
   Object.assign(button.dataset, dataset);

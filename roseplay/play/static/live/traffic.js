@@ -20,8 +20,7 @@ let pacedFor = ""; // the model
 export async function onBurst() {
   const count = Number(size().value);
   const plan = { size: count, kind: chosenIn("mix"), max_new_tokens: Number(length().value), tab };
-  const answer = await call("burst", plan);
-  const accepted = answer ? answer.ids.length : count;
+  const answer = await call("burst", plan), accepted = answer ? answer.ids.length : count;
   if (accepted < count) {
     tell(`The engine accepted ${accepted} of ${count} requests: too many are waiting already.`);
   }
@@ -55,8 +54,7 @@ on("own", (news) => (steady = news.steady && news.steady.on ? news.steady : null
 function pace() {
   if (!store.info || poll.held) return; // a recording sends nothing
   limit?.();
-  const { info, pace } = store;
-  const isNew = pace && pacedFor !== info.model;
+  const { info, pace } = store, isNew = pace && pacedFor !== info.model;
   const [answer, burst, rate] = (isNew && recall(info.model)) || [pace?.answer, pace?.burst, pace?.rate];
   const plan = { rate, max_new_tokens: isNew ? answer : Number(length().value), ...(isNew && steady) };
   fill(length(), Math.min(plan.max_new_tokens, longest()));

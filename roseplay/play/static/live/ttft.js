@@ -31,8 +31,7 @@ function draw(frame) {
   if (!curves.length) {
     return { empty: true, layout: axes(100, frame), summary: "Time to first token. No first token yet." };
   }
-  const { T } = frame;
-  const last = curves[curves.length - 1];
+  const { T } = frame, last = curves[curves.length - 1];
   const layout = axes(Math.max(...curves.map((curve) => curve.ttft[curve.ttft.length - 1])), frame);
   const max = layout.xaxis.range[1];
   const older = { color: T.ink3, width: 1.5, dash: [4, 3] };

@@ -51,7 +51,6 @@ export class Recording {
     return position;
   }
 
-  /** How many frames it has. */
   get count() {
     return this.due.length;
   }

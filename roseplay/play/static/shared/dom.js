@@ -58,10 +58,8 @@ export function svg(width, height, ...shapes) {
   return root;
 }
 
-/** A 14 px drawing of one filled path. */
 export const pathIcon = (path) => svg(14, 14, ["path", { d: path, fill: "currentColor" }]);
 
-/** The drawing on buttons that close or stop. */
 export const crossIcon = () =>
   svg(10, 10, ["path", { d: "M1 1l8 8M9 1l-8 8", stroke: "currentColor", "stroke-width": 1.4 }]);
 

@@ -13,7 +13,6 @@ export function on(name, listener) {
   return () => listeners.get(name).delete(listener);
 }
 
-/** Whether anything listens to the event `name`. @param {string} name */
 export const isHeard = (name) => Boolean(listeners.get(name)?.size);
 
 /** @param {string} name @param {...any} args */

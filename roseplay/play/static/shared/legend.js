@@ -1,7 +1,6 @@
 /* Entries of a panel's legend, and the small switch in its head. */
 import { make, makeButton, svg } from "./dom.js";
 
-/** An entry: its mark and its words. */
 export const legendEntry = (mark, text, kind = "") => make("span", `rp-lg ${kind}`, mark, text);
 
 export const legendBox = (name) => svg(8, 8, ["rect", { width: 8, height: 8, fill: `var(--rp-${name})` }]);

@@ -12,7 +12,6 @@ const held = new Map(); // control -> its title before
 let focused = null; // the control that had the focus when it was locked
 let frame = 0;
 
-/** Whether a control is locked. */
 export const locked = (element) => held.has(element);
 
 /** Set an element's title; a locked control gets it when it is unlocked. */

@@ -2,8 +2,7 @@
 import { crossIcon, make, makeButton, write } from "./dom.js";
 
 const STAYS_MS = 10000;
-let box = null;
-let timer = null;
+let box = null, timer = null;
 
 function build() {
   const dismiss = makeButton(crossIcon(), { "aria-label": "Dismiss", title: "Dismiss", onclick: () => show("") });

@@ -7,7 +7,6 @@ export const CHAR_PX = 6.1; // the width of a character of axis words
 
 /* Words in any font, from their left. */
 const words = (g) => ({
-  /** How wide they are. */
   width(words, font) {
     g.font = font;
     return g.measureText(words).width;
@@ -25,13 +24,11 @@ const words = (g) => ({
 
 /* Simple shapes. */
 const shapes = (g) => ({
-  /** A filled rectangle. */
   fill(color, x, y, width, height) {
     g.fillStyle = color;
     g.fillRect(x, y, width, height);
   },
 
-  /** A rectangle around something. */
   frame(x, y, width, height, color) {
     g.strokeStyle = color;
     g.lineWidth = 1.5;
@@ -51,7 +48,6 @@ const shapes = (g) => ({
     g.stroke();
   },
 
-  /** A filled dot. */
   dot(x, y, r, color) {
     g.beginPath();
     g.arc(x, y, r, 0, 2 * Math.PI);
@@ -135,7 +131,6 @@ export function createPen(canvas) {
     g.fillText(words, x, y + 4);
   }
 
-  /** A letter or a number on a square. */
   function badge(words, x, y, size, fill, color) {
     g.fillStyle = fill;
     g.beginPath();

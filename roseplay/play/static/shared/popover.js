@@ -179,11 +179,9 @@ export const cachedButton = (rid, values = {}) =>
   });
 
 // ---- what goes into it ------------------------------------------------------------------------------------
-/** A line with a name and a value. */
 export const factRow = (name, ...value) => make("div", "", make("dt", "", name), make("dd", "", ...value));
 
 export const factList = (...rows) => make("dl", "", ...rows.filter(Boolean));
 
-/** A request's square and number. */
 export const requestTag = (rid) =>
   make("span", "rp-who", make("i", { style: `background: ${colorOf(rid)}` }), `#${rid}`);

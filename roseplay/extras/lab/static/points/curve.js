@@ -46,8 +46,7 @@ export function mountCurve(element, what) {
 }
 
 function subtitle(percentile) {
-  const find = lab.mode === "find";
-  const { setting } = lab.asked[find ? "find" : "sweep"];
+  const find = lab.mode === "find", { setting } = lab.asked[find ? "find" : "sweep"];
   if (find) return `${percentile}, log, by ${settingLabel(setting).toLowerCase()}; the tries in order`;
   const across = setting === "rate_per_s" ? "against throughput" : `by ${settingLabel(setting).toLowerCase()}`;
   return `${percentile}, log, ${across}`;

@@ -34,7 +34,6 @@ export const allRows = (document) =>
     rowsOf(document, arm).map((row) => ({ arm: arms.length > 1 ? arm : "", row }))
   );
 
-/** The name of the varied setting. */
 export const settingLabel = (setting) => TRAFFIC[setting] || given.settings.knobs[setting].label;
 
 /** A value of the varied setting, without a unit. @param {string} setting @param {number | null} value */
@@ -48,7 +47,6 @@ export const valueWords = (setting, value) =>
 /** The findings of these kinds in a result's summary. @param {any} document @param {...string} kinds */
 export const findingsOf = (document, ...kinds) => document.summary.findings.filter(({ kind }) => kinds.includes(kind));
 
-/** The row of a search's answer, or null. */
 export function answerRow(document) {
   const { answer } = (document && document.summary) || {};
   return rowsOf(document)[answer ?? -1] || null;

@@ -38,8 +38,7 @@ function scaleOf(area) {
   const rows = allRows(document).map(({ row }) => row);
   const values = document.asked || document.grid,
     across = rate && !document.doubles ? evenAxis(values, area) : valueAxis(values, area, rate);
-  const highest = Math.max(0.1, ...rows.map(answerRate));
-  const { max, step: each } = niceAxis(highest, PARTS);
+  const highest = Math.max(0.1, ...rows.map(answerRate)), { max, step: each } = niceAxis(highest, PARTS);
   const wide = Math.min(MOST_WIDE, (0.6 * area.width) / Math.max(1, values.length)) / arms.length;
   const y = linear(0, max, area.y1, area.y0);
   return { document, arms, rows, across, y, each, wide };

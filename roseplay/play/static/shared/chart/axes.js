@@ -33,7 +33,6 @@ export function drawLevels(pen, { x0, x1 }, ticks, T) {
   }
 }
 
-/** Upright lines. */
 export function drawUprights(pen, { y0, y1 }, ticks, T) {
   for (const { at } of ticks) pen.line(sharp(at), y0, sharp(at), y1, T.grid);
 }
@@ -50,5 +49,4 @@ export function drawWords(pen, { x1, y1 }, ticks, T) {
   }
 }
 
-/** The line at the bottom of the area. */
 export const drawBase = (pen, { x0, x1, y1 }, T) => pen.line(x0, sharp(y1), x1, sharp(y1), T.line2);
