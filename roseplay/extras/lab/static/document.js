@@ -89,16 +89,11 @@ export async function idOnServer(document) {
   return id;
 }
 
-/* Note that the server has a result under this id. Returns the result. */
-function isOnServer(document, id) {
+export async function resultOnServer(id) {
+  const document = await ask(`/lab/result/${encodeURIComponent(id)}`);
   onServer.set(document, id);
   return document;
 }
-
-export const resultOnServer = async (id) => isOnServer(await ask(`/lab/result/${encodeURIComponent(id)}`), id);
-
-/** Have the server read a result from a file. */
-export const readResult = async (content) => resultOnServer((await ask("/lab/open", { body: content })).id);
 
 /** Note that a result has another name or other limits, so that the server's copy is out of date. */
 export const documentChanged = (document) => onServer.delete(document);

@@ -14,7 +14,6 @@ import {
   idOnServer,
   keepDocument,
   lastShown,
-  readResult,
   resultOnServer,
   showResult,
 } from "./document.js";
@@ -129,7 +128,7 @@ async function read(file) {
     } catch {
       throw new Error(`${file.name} is not a result of the Lab: it is not JSON.`);
     }
-    document = await readResult(document);
+    document = await resultOnServer((await ask("/lab/open", { body: document })).id);
     say("");
     showResult(document);
     dialog.close();

@@ -1,11 +1,12 @@
-/* The cells of the step timeline, each a request's part in a step: which one is at a point, and keyboard navigation
- * between them. Left and right go through a row, up and down to the row above or below, Home and End to the first and
- * the last in view; Enter asks why its token took so long, Esc leaves. */
-import { onKeys, write } from "../shared/dom.js";
+/* The pointer and the keys on the step timeline, whose cells are each a request's part in a step. Left and right go
+ * through a row, up and down to the row above or below, Home and End to the first and the last in view; Enter asks why
+ * its token took so long, Esc leaves. Wheel or + and −, and dragging or Shift with the arrow keys, zoom and pan the time
+ * that all time charts show. */
+import { onKeys, pageScrolls, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { slowed } from "../shared/past.js";
-import { pointNowhere } from "../shared/pointing.js";
+import { pointing, pointNowhere } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
 import { laneOf, store, tokenOf } from "../shared/store.js";
 import { time } from "../shared/time.js";
@@ -29,14 +30,15 @@ const MOVES = {
 };
 
 /**
- * Let the keys go from cell to cell.
+ * Let the pointer and the keys go from cell to cell, zoom and pan.
  * @param {HTMLCanvasElement} ofTimeline
  * @param {HTMLElement} status where the chosen cell is put into words
  * @param {() => void} redraw
  */
-export function watchKeys(ofTimeline, status, redraw) {
+export function watch(ofTimeline, status, redraw) {
   [canvas, output, soon] = [ofTimeline, status, redraw];
-  onKeys(canvas, onKey);
+  onKeys(canvas, (event) => chooses(event) || steers(event));
+  steer();
   canvas.addEventListener("focus", soon);
   canvas.addEventListener("blur", () => {
     pointNowhere();
@@ -45,7 +47,7 @@ export function watchKeys(ofTimeline, status, redraw) {
   on("reset", leave);
 }
 
-function onKey(event) {
+function chooses(event) {
   if (!timeline.window || event.shiftKey) return false;
   const enter = event.key === "Enter" || event.key === " ";
   if (event.key === "Escape") leave(); // the view goes back to now, too
@@ -60,7 +62,7 @@ function onKey(event) {
 const ms = (px) => timeline.window.x0 + ((px - LEFT) / timeline.plot) * (timeline.window.x1 - timeline.window.x0);
 
 /** What is at a point of the canvas: {rid, step} with step null between steps; null if there is no request. */
-export function cellAt(px, py) {
+function cellAt(px, py) {
   if (!timeline.window) return null;
   const t = ms(px), slack = ms(px + SLACK_PX) - t;
   let row = -1;
@@ -76,7 +78,7 @@ export function cellAt(px, py) {
 }
 
 /** The step under a point of the canvas, or null. */
-export function stepUnder(px) {
+function stepUnder(px) {
   if (!timeline.window || px < LEFT || px > LEFT + timeline.plot) return null;
   const hit = stepAt(ms(px));
   return hit && hit.step;
@@ -147,6 +149,79 @@ function leave() {
   cursor = null;
   write(output, "");
   pointNowhere();
+}
+
+// ---- zooming and panning -----------------------------------------------------------------------------------
+const ZOOM = 1.25, LEAST_MS = 20, MOST_MS = 60000, PAN = 0.15, DRAG_PX = 4;
+
+let drag = null;
+
+function steer() {
+  canvas.addEventListener("wheel", (event) => {
+    if (!timeline.window || event.ctrlKey || (pageScrolls() && document.activeElement !== canvas)) return;
+    event.preventDefault();
+    const { x0, x1 } = timeline.window, { plot } = timeline;
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((x1 - x0) / plot) * event.deltaX);
+    else zoom(event.deltaY > 0 ? ZOOM : 1 / ZOOM, Math.max(0, Math.min(1, (event.offsetX - LEFT) / plot)));
+  }, { passive: false });
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0 || !timeline.window) return;
+    drag = { x: event.clientX, window: timeline.window, moved: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => (drag ? moveBy(event.clientX - drag.x) : point(event)));
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, drop);
+  canvas.addEventListener("dblclick", view.clear);
+  canvas.addEventListener("pointerleave", pointNowhere);
+}
+
+function zoom(factor, share) {
+  const { x0, x1 } = timeline.window, span = Math.max(LEAST_MS, Math.min(MOST_MS, (x1 - x0) * factor));
+  const middle = x0 + (x1 - x0) * share;
+  view.set(middle - span * share, middle + span * (1 - share));
+}
+
+function pan(ms) {
+  const { x0, x1 } = timeline.window;
+  view.set(x0 + ms, x1 + ms);
+}
+
+function moveBy(px) {
+  if (!drag.moved && Math.abs(px) < DRAG_PX) return;
+  drag.moved = true;
+  canvas.classList.add("rp-dragging");
+  const { x0, x1 } = drag.window, ms = (px / timeline.plot) * (x1 - x0);
+  view.set(x0 - ms, x1 - ms);
+}
+
+function drop(event) {
+  canvas.classList.remove("rp-dragging");
+  const clicked = drag && !drag.moved && event.type === "pointerup";
+  drag = null;
+  if (!clicked) return;
+  const what = cellAt(event.offsetX, event.offsetY);
+  if (what && what.step !== null) emit("select", what); // beside it nothing is deselected
+}
+
+function point(event) {
+  const what = cellAt(event.offsetX, event.offsetY);
+  emit("hover", what ? what.rid : null);
+  const step = stepUnder(event.offsetX);
+  if (step !== pointing.step) emit("step", step);
+}
+
+function steers(event) {
+  if (!timeline.window) return false;
+  const span = timeline.window.x1 - timeline.window.x0;
+  const acts = {
+    ArrowLeft: () => event.shiftKey && pan(-span * PAN),
+    ArrowRight: () => event.shiftKey && pan(span * PAN),
+    "+": () => zoom(1 / ZOOM, 0.5),
+    "=": () => zoom(1 / ZOOM, 0.5),
+    "-": () => zoom(ZOOM, 0.5),
+  };
+  if (acts[event.key]) acts[event.key]();
+  return event.key in acts;
 }
 
 // ---- what is said and drawn -------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
  * is thin, waiting is dotted; a diamond marks a preemption, a tick the end, two squares a block that was copied before
  * writing. The numbers of running and waiting requests are on top.
  *
- * Wheel or + and − zoom, dragging or Shift with the arrow keys pans, Esc returns to now; all time charts go along.
- * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js does the same for the keyboard. */
+ * Pointing at a row emits "hover", a click on a step of it "select"; stepcells.js has this, the keys, zooming and
+ * panning. */
 import { drawUprights, drawWords } from "../shared/chart/axes.js";
 import { linear } from "../shared/chart/scale.js";
 import { make, svg, write } from "../shared/dom.js";
@@ -24,8 +24,7 @@ import { drawAccepted, hasDrafts } from "./drafts.js";
 import { requestTable } from "./requests.js";
 import { inkShades, shadesLegend } from "./shades.js";
 import { stepsIn, stepSpan } from "./span.js";
-import { steer } from "./steering.js";
-import { outlineCell, watchKeys } from "./stepcells.js";
+import { outlineCell, watch } from "./stepcells.js";
 import { LEFT, RIGHT, rows, timeline } from "./timeline.js";
 import { nothingIn, USUAL_SPAN, view } from "./view.js";
 
@@ -60,8 +59,7 @@ export function mount(element) {
   legends.push(shades.entry);
   panel.show(...legends, views);
   rare = ["preempted", "copied"].map((name) => ({ name, entry: element.querySelector(`.rp-${name}`) }));
-  watchKeys(canvas, panel.said, panel.soon);
-  steer(canvas);
+  watch(canvas, panel.said, panel.soon);
   on("reset", () => {
     rows.clear();
     rename();

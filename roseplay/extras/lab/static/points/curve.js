@@ -9,17 +9,7 @@ import { lookOf, nextMark } from "../draw.js";
 import { lab, shownPoints, showOn } from "../state.js";
 import { createView } from "../view.js";
 import { latencyAxis, throughputAxis, valueAxis } from "./axes.js";
-import {
-  allRows,
-  answerRow,
-  armsOf,
-  earlierSweep,
-  plainValue,
-  rowsOf,
-  settingLabel,
-  summaryOf,
-  valueWords,
-} from "./document.js";
+import { allRows, answerRow, armsOf, plainValue, rowsOf, settingLabel, summaryOf, valueWords } from "./document.js";
 
 const NEAR_PX = 30, NUMBERED_PX = 8, APART_PX = 28;
 const MARGIN = { l: 44, r: 18, t: 16, b: 18 };
@@ -43,6 +33,16 @@ export function mountCurve(element, what) {
     keys: { ArrowLeft: step(-1), ArrowRight: step(1) },
   });
   showOn(() => legend.replaceChildren(...entries()), "points", "mode", "document");
+}
+
+/* The sweep before the one shown, if both vary the same setting of one arm under the same traffic. */
+function earlierSweep() {
+  const now = shownPoints();
+  if (lab.mode !== "sweep" || !now) return null;
+  // While a sweep is being measured, the previous one is the one shown last.
+  const then = now === lab.points.sweep ? lab.earlierSweep : lab.points.sweep;
+  const same = then && then.setting === now.setting && then.scenario === now.scenario;
+  return same && armsOf(then).length + armsOf(now).length === 2 ? then : null;
 }
 
 function subtitle(percentile) {

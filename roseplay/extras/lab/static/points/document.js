@@ -1,7 +1,7 @@
 /* The contents of a sweep or a search, from the server's summary. */
 import { format } from "page/shared/format.js";
 import { given } from "page/shared/given.js";
-import { ARMS, lab, shownPoints } from "../state.js";
+import { ARMS } from "../state.js";
 
 /** @import { ArmName } from "../state.js" */
 
@@ -50,14 +50,4 @@ export const findingsOf = (document, ...kinds) => document.summary.findings.filt
 export function answerRow(document) {
   const { answer } = (document && document.summary) || {};
   return rowsOf(document)[answer ?? -1] || null;
-}
-
-/** The sweep before the one shown, if both vary the same setting of one arm under the same traffic. */
-export function earlierSweep() {
-  const now = shownPoints();
-  if (lab.mode !== "sweep" || !now) return null;
-  // While a sweep is being measured, the previous one is the one shown last.
-  const then = now === lab.points.sweep ? lab.earlierSweep : lab.points.sweep;
-  const same = then && then.setting === now.setting && then.scenario === now.scenario;
-  return same && armsOf(then).length + armsOf(now).length === 2 ? then : null;
 }
