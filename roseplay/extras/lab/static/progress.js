@@ -82,10 +82,6 @@ function bar({ label: name, arm, repeat, done, total, seconds, state }, wide) {
   return box;
 }
 
-function words(all) {
-  return lab.mode === "compare" ? comparedWords(all) : askedWords(lab.mode);
-}
-
 function comparedWords(all) {
   const { num_requests: requests, repeats } = lab.numbers, order = all.map(({ arm }) => arm);
   const shown = order.length > 12 ? `${order.slice(0, 12).join(" ")} …` : order.join(" ");
@@ -129,7 +125,7 @@ function show() {
   if (!lab.scenario) return message();
   const all = runs(), of = (measuring() && lab.job && lab.job.title) || lab.scenario.title;
   write(title, titleOf(of));
-  write(about, words(all));
+  write(about, lab.mode === "compare" ? comparedWords(all) : askedWords(lab.mode));
   write(left, state());
   bars.style.gridTemplateColumns = `repeat(${all.length}, minmax(0, 1fr))`;
   bars.classList.toggle("rp-many", all.length > 10);

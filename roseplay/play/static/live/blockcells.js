@@ -38,7 +38,6 @@ export function ownerOf(cell) {
  * Sums up the blocks in part of a list: how many are of each kind, and the request whose hue their cell has. This is
  * the selected request if it holds any of them, otherwise one that holds more than half of the held ones, otherwise
  * any one that holds some.
- * @param {ArrayLike<number>} list
  */
 export function together(list, from = 0, to = list.length) {
   const { references, owner, findable } = blocks, picked = pointing.selected?.rid ?? -1;

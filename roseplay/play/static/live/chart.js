@@ -17,14 +17,10 @@ import { nothingIn, view } from "./view.js";
 /** @import { TimeWindow } from "../shared/types.js" */
 
 /**
- * The frame of a chart: the size of its plot in px, the px beside it, and the position of a time on its x axis.
- * @typedef {object} ChartFrame
- * @property {Palette} T
- * @property {number} width
- * @property {number} height
- * @property {number} right
- * @property {TimeWindow} window null for a chart without a time axis
- * @property {(ms: number) => number} seconds
+ * The frame of a chart: the size of its plot in px, the px beside it, the time shown, null for a chart without a time
+ * axis, and the position of a time on its x axis.
+ * @typedef {{T: Palette, width: number, height: number, right: number, window: TimeWindow,
+ *   seconds: (ms: number) => number}} ChartFrame
  */
 
 /** @typedef {{traces?: any[], layout: any, empty?: boolean, summary: string}} Drawn `summary`: for screen readers */

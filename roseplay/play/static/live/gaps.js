@@ -13,7 +13,6 @@ const seen = new Float32Array(store.tokens.capacity);
  * The gaps of a window, sorted, in ms, and their slow motion (see `slowedIn`); and its runs of tokens, one a step (its
  * tokens stand together in the ring), newest first: the ring rows `from` and `to`, the view time of its end and how
  * long the step took.
- * @param {{x0: number, x1: number}} window
  */
 export function gapsIn({ x0, x1 }) {
   const { tokens, steps, stepRow } = store, runs = [];
@@ -54,7 +53,6 @@ const OF = {
 /**
  * The percentiles of a cell in a window, as text, and their unit; dashes if there are none.
  * @param {"itl" | "ttft"} name
- * @param {{x0: number, x1: number}} window
  */
 export function percentiles(name, window) {
   const { times, quantiles } = OF[name], sorted = times(window);

@@ -55,16 +55,11 @@ export function mount(element) {
  */
 
 /**
- * @typedef {object} Models
- * @property {"starting" | "live" | "failed"} state
- * @property {string} name of what runs, or is being loaded
- * @property {string | null} back what is loaded again if that is cancelled
- * @property {Record<string, string | number | null> | null} settings null where they cannot be chosen
- * @property {boolean} free whether any path or hub id can be typed
- * @property {boolean} complete
- * @property {number | null} free_bytes once what runs has been closed
- * @property {Model[]} models
- * @property {Model[]} simulated those that can be simulated; empty where that cannot be chosen
+ * What runs or is being loaded, and what can be: `settings` are null where they cannot be chosen, as `simulated`, the
+ * models that can be simulated, is empty; `free`: any path or hub id can be typed; `free_bytes`: once it is closed.
+ * @typedef {{state: "starting" | "live" | "failed", name: string, free: boolean, complete: boolean,
+ *   settings: Record<string, string | number | null> | null, free_bytes: number | null, models: Model[],
+ *   simulated: Model[]}} Models
  */
 
 const MIB = 2 ** 20;

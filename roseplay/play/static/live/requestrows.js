@@ -11,13 +11,9 @@ import { hueOf } from "../shared/theme.js";
 /** @import { Request } from "../shared/types.js" */
 
 /**
- * @typedef {object} Column
- * @property {string} name
- * @property {string} title
- * @property {string} meaning
- * @property {(known: Request) => number | string | null} value to sort by; null: there is none yet
- * @property {(known: Request) => string} show
- * @property {boolean} [words] it holds words, not figures
+ * `value` is to sort by, null if there is none yet; `words`: it holds words, not figures.
+ * @typedef {{name: string, title: string, meaning: string, value: (known: Request) => number | string | null,
+ *   show: (known: Request) => string, words?: boolean}} Column
  */
 
 const ENDS = { abort: "stopped", error: "error" };

@@ -17,10 +17,7 @@ export function agoOf(step) {
   return row < 0 ? "" : format.ago(clock() - steps.t1[row & steps.mask]);
 }
 
-/**
- * The ring slots of the steps that touch a stretch of view time, newest first.
- * @param {{x0: number, x1: number}} window
- */
+/** The ring slots of the steps that touch a stretch of view time, newest first. */
 export function stepsIn({ x0, x1 }) {
   const { steps } = store, slots = [];
   for (let i = steps.end - 1; i >= steps.first; i--) {

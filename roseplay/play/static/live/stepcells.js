@@ -1,7 +1,7 @@
 /* The pointer and the keys on the step timeline, whose cells are each a request's part in a step. Left and right go
  * through a row, up and down to the row above or below, Home and End to the first and the last in view; Enter asks why
- * its token took so long, Esc leaves. Wheel or + and −, and dragging or Shift with the arrow keys, zoom and pan the time
- * that all time charts show. */
+ * its token took so long, Esc leaves. Wheel or + and −, and dragging or Shift with the arrow keys, zoom and pan the
+ * time that all time charts show. */
 import { onKeys, pageScrolls, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
@@ -31,9 +31,7 @@ const MOVES = {
 
 /**
  * Let the pointer and the keys go from cell to cell, zoom and pan.
- * @param {HTMLCanvasElement} ofTimeline
  * @param {HTMLElement} status where the chosen cell is put into words
- * @param {() => void} redraw
  */
 export function watch(ofTimeline, status, redraw) {
   [canvas, output, soon] = [ofTimeline, status, redraw];

@@ -111,18 +111,12 @@ export const LEFT = 44;
 export const RIGHT = 12;
 
 /**
- * @typedef {object} Timeline
- * @property {boolean} byItl whether colours show latency instead of requests
- * @property {import("../shared/theme.js").Palette} T
- * @property {import("../shared/types.js").TimeWindow | null} window null until it has been drawn
- * @property {number} width
- * @property {number} height
- * @property {number} plot the width of its plot
- * @property {number} shown how many rows
- * @property {number} rowHeight of those behind the lanes
- * @property {(ms: number) => number} x of a view time
- * @property {(row: number) => number} y the middle of a row
- * @property {(row: number) => number} high of a row
+ * `byItl`: whether colours show latency instead of requests; `window` is null until it has been drawn, `plot` the width
+ * of its plot, `shown` how many rows are, `rowHeight` that of those behind the lanes. `x` is the place of a view time,
+ * `y` the middle of a row and `high` its height.
+ * @typedef {{byItl: boolean, T: import("../shared/theme.js").Palette, width: number, height: number, plot: number,
+ *   window: import("../shared/types.js").TimeWindow | null, shown: number, rowHeight: number,
+ *   x: (ms: number) => number, y: (row: number) => number, high: (row: number) => number}} Timeline
  */
 
 export const timeline = /** @type {Timeline} */ ({ byItl: false, window: null });

@@ -5,10 +5,8 @@ import { on } from "./events.js";
 import { format } from "./format.js";
 
 /**
- * @typedef {object} TableSpec
- * @property {string} name of its region
- * @property {string[][]} columns [title, meaning]
- * @property {() => {caption: string, rows: (string | number)[][]}} read
+ * The name of its region, [title, meaning] of each column, and what it holds.
+ * @typedef {{name: string, columns: string[][], read: () => {caption: string, rows: (string | number)[][]}}} TableSpec
  */
 
 const EVERY_MS = 1000, MOST = 100;

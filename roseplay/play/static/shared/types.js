@@ -101,24 +101,13 @@
  */
 
 /**
- * What a tab lacks of a turn.
- * @typedef {object} TurnNews
- * @property {number} rid
- * @property {string} question
- * @property {string} [model] that answers it; without it, the one that runs
- * @property {number} left_out turns before it that had no room in its prompt
- * @property {number} text_from
- * @property {string} text
- * @property {number} tokens_from
- * @property {number[]} widths lengths of the new tokens in UTF-16 units
- * @property {number[]} times hundredths of a millisecond since the token before
- * @property {[t: number, usual: number][]} late when tokens came that were late, and the gap that was usual then
- * @property {boolean} [no_role] whether there is a system prompt, for which the model's chat template has no role
- * @property {boolean} [thinking] whether the prompt ends with the beginning of a part in which the model thinks
- * @property {string} [state]
- * @property {number} [prompt]
- * @property {number} [cached]
- * @property {string | null} [error]
+ * What a tab lacks of a turn: `model` is given where it is not the one that runs; `left_out` turns before it had no
+ * room in its prompt; `widths` are the lengths of the new tokens in UTF-16 units, `times` hundredths of a millisecond
+ * since the token before, `late` when late tokens came and the gap that was usual then. `no_role`: there is a system
+ * prompt, for which the chat template has no role; `thinking`: the prompt ends where the model begins to think.
+ * @typedef {{rid: number, question: string, model?: string, left_out: number, text_from: number, text: string,
+ *   tokens_from: number, widths: number[], times: number[], late: [t: number, usual: number][], no_role?: boolean,
+ *   thinking?: boolean, state?: string, prompt?: number, cached?: number, error?: string | null}} TurnNews
  */
 
 /**
