@@ -17,6 +17,7 @@ import { ARMS, lab, LAST_SCENARIO, measuring, say, scenarioNamed, shownResult, t
 
 // ---- the drawings, 64 x 34 --------------------------------------------------------------------------------
 const box = (x, y, width, height, color) => ["rect", { x, y, width, height, fill: `var(--rp-${color})` }];
+const outlined = (x, y, size) => ["rect", { x, y, width: size, height: size, fill: "none", stroke: "var(--rp-ink3)" }];
 const line = (d, color, more = {}) => ["path", { d, fill: "none", stroke: `var(--rp-${color})`, ...more }];
 const shape = (d, fill, more = {}) => ["path", { d, fill: `var(--rp-${fill})`, ...more }];
 const many = (count, draw) => Array.from({ length: count }, (_, i) => draw(i));
@@ -64,10 +65,7 @@ const DRAWINGS = {
   speculation: [
     ...many(5, (i) => box(4 + i * 7, 5, 5, 5, "ink")),
     ...many(3, (i) => box(4 + i * 7, 24, 5, 5, "ink")),
-    ...many(
-      2,
-      (i) => ["rect", { x: 25.5 + i * 7, y: 24.5, width: 4, height: 4, fill: "none", stroke: "var(--rp-ink3)" }],
-    ),
+    ...many(2, (i) => outlined(25.5 + i * 7, 24.5, 4)),
     line("M14 12v9", "ink3"),
     box(44, 24, 5, 5, "decode"),
   ],
@@ -99,10 +97,8 @@ export function mount(element, events) {
     if (what === "traffic" || what === "plan") showFile();
     if (["document", "numbers", "mode"].includes(what)) boxes();
   });
-  explain(
-    Object.fromEntries(Object.entries(given.tabs.lab.terms).filter(([id]) => id.startsWith("lab-"))),
-    enableButtons,
-  );
+  const terms = Object.entries(given.tabs.lab.terms).filter(([id]) => id.startsWith("lab-"));
+  explain(Object.fromEntries(terms), enableButtons);
   whenReady().then(load);
 }
 
@@ -186,16 +182,10 @@ let chosenFile = null; // the text on the card that names the file
 /* The last card: the file is chosen with it, or dropped on it. */
 function ownCard() {
   const input = make("input", { type: "file", hidden: true, accept: ".jsonl,.json,.csv,.txt" });
-  const values = { className: "rp-lab-card", role: "radio", "aria-label": "Your own traffic: choose a file" };
-  const title = make("b", "", "Your own traffic…");
+  const label = "Your own traffic: choose a file", title = make("b", "", "Your own traffic…");
+  const look = { className: "rp-lab-card", role: "radio", "aria-label": label, "data-name": lab.catalogue.own.name };
   chosenFile = make("span");
-  const card = makeButton(
-    title,
-    { ...values, "data-name": lab.catalogue.own.name },
-    chosenFile,
-    drawing("other"),
-    input,
-  );
+  const card = makeButton(title, look, chosenFile, drawing("other"), input);
   takeFiles(card, input, card, take);
   input.onclick = (event) => event.stopPropagation();
   showFile();
@@ -225,10 +215,9 @@ function takeFork() {
   tell("plan");
   tell("traffic");
   const labels = changes.map(([name]) => given.settings.knobs[name]?.label ?? name).join(", ");
-  say(
-    labels ? `B has the recording's ${labels}, A what it was before.` : "A and B are the same: change a setting of B.",
-  );
-  if (!labels) document.querySelector("#rp-lab-settings [data-key^='B ']")?.focus();
+  if (labels) return say(`B has the recording's ${labels}, A what it was before.`);
+  say("A and B are the same: change a setting of B.");
+  document.querySelector("#rp-lab-settings [data-key^='B ']")?.focus();
 }
 
 function showFile() {

@@ -71,13 +71,12 @@ export function showLatest(scenario) {
 /* The settings to give for repeating an arm: those that differ from the other arm or from this server's engine. */
 function settingsOf(arm, { arms }) {
   const { common, a, b } = lab.scenario, config = arms[arm].config, layers = [common, a, b];
-  return new Set(
-    Object.keys(config).filter((name) => {
-      if (arms.A.config[name] !== arms.B.config[name]) return true;
-      if (layers.some((layer) => layer && layer.config && name in layer.config)) return true;
-      return name !== "num_blocks" && config[name] !== lab.catalogue.engine[name];
-    }),
-  );
+  const names = Object.keys(config).filter((name) => {
+    if (arms.A.config[name] !== arms.B.config[name]) return true;
+    if (layers.some((layer) => layer && layer.config && name in layer.config)) return true;
+    return name !== "num_blocks" && config[name] !== lab.catalogue.engine[name];
+  });
+  return new Set(names);
 }
 
 /** Send a result to the server if it may not have it. Returns its id there. */

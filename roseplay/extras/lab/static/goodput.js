@@ -109,7 +109,6 @@ function read(area, point) {
 function describe() {
   const { ttft_ms: ttft, itl_ms: itl } = lab.limits;
   const say = (arm) => `${arm}: ${keptOf(arm).kept} of ${keptOf(arm).all}`;
-  return `Goodput: requests with TTFT within ${amount(ttft)} and ITL p99 within ${amount(itl)}. ${
-    ARMS.map(say).join(", ")
-  }.`;
+  const limits = `TTFT within ${amount(ttft)} and ITL p99 within ${amount(itl)}`;
+  return `Goodput: requests with ${limits}. ${ARMS.map(say).join(", ")}.`;
 }

@@ -43,14 +43,8 @@ function row(metric) {
   const drawing = make("td", "", bar(ratio, verdict), make("span", "rp-said", VERDICTS[verdict] || ""));
   const figures = ARMS.map((arm, i) => figure(arm, values.slice(i * half, (i + 1) * half), unit));
   const look = { className: watched, "data-metric": name, "data-verdict": verdict };
-  return make(
-    "tr",
-    look,
-    rowHead(meaning(name), title, " ", make("small", "", unit)),
-    ...figures,
-    make("td", "", format.ratio(ratio)),
-    drawing,
-  );
+  const head = rowHead(meaning(name), title, " ", make("small", "", unit));
+  return make("tr", look, head, ...figures, make("td", "", format.ratio(ratio)), drawing);
 }
 
 function figure(arm, values, unit) {
@@ -77,7 +71,6 @@ function show() {
   subtitle.title = known.map(([name, value]) => `${name}: ${value}`).join("\n");
   table.classList.toggle("rp-ranges", repeats > 1);
   const figures = (lab.catalogue && lab.catalogue.figures) || [];
-  body.replaceChildren(
-    ...(summary ? [same(summary.same_tokens), ...summary.metrics.map(row)] : figures.map(empty).map(row)),
-  );
+  const measured = summary && [same(summary.same_tokens), ...summary.metrics.map(row)];
+  body.replaceChildren(...(measured ?? figures.map(empty).map(row)));
 }

@@ -111,9 +111,8 @@ function describe() {
     if (!run || !run.steps.length) return `${arm}: no steps`;
     const most = run.steps.reduce((best, step) => Math.max(best, step[PROMPT] + step[DECODE]), 0);
     const longest = run.steps.reduce((best, step) => Math.max(best, step[T1] - step[T0]), 0);
-    return `${arm}, repeat ${run.repeat}: ${run.steps.length} steps, at most ${most} tokens in one, the longest ${
-      amount(longest)
-    }`;
+    const steps = `${run.steps.length} steps, at most ${most} tokens in one, the longest ${amount(longest)}`;
+    return `${arm}, repeat ${run.repeat}: ${steps}`;
   };
   return `Tokens per step over time. ${ARMS.map(say).join(". ")}.`;
 }

@@ -19,9 +19,8 @@ export function stateText(news) {
     case "error":
       return news.state;
     case "prefill":
-      return `prefill ${count(news.computed)}/${count(news.target)}${
-        news.cached ? ` · ${count(news.cached)} cached` : ""
-      }`;
+      return `prefill ${count(news.computed)}/${count(news.target)}` +
+        (news.cached ? ` · ${count(news.cached)} cached` : "");
     case "done":
       return news.reason === "length" ? `cut at ${tokens}` : `done · ${tokens}`;
     default:

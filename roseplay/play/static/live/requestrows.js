@@ -19,6 +19,8 @@ import { hueOf } from "../shared/theme.js";
 const ENDS = { abort: "stopped", error: "error" };
 const SOURCES = { steady: "steady", own: "own file" };
 const NONE = "–", ZERO = "·";
+const PARTS_IN_WORDS = "waiting in line, for KV blocks, for prefill budget; computing";
+const REASONS_IN_WORDS = "stop (by the model), length (its limit of new tokens), abort or error";
 
 /** @param {Request} known */
 function stateOf(known) {
@@ -51,64 +53,37 @@ const reused = (known) => ifCounted(known.cached + known.shared);
 const preemptions = (known) => (store.absent.steps ? null : known.preemptions);
 
 /** @param {Column["value"]} value @param {(value: any) => string} show @returns {Column} */
-const figure = (name, title, meaning, value, show) => ({
-  name,
-  title,
-  meaning,
-  value,
-  show: (known) => show(value(known)),
-});
+function figure(name, meaning, value, show, title = name) {
+  return { name, title, meaning, value, show: (known) => show(value(known)) };
+}
 
 /** @param {Column["value"]} value @returns {Column} */
-const words = (name, title, meaning, value) => ({
-  ...figure(name, title, meaning, value, (v) => v ?? ""),
-  words: true,
-});
+const words = (name, meaning, value) => ({ ...figure(name, meaning, value, (v) => v ?? ""), words: true });
 
 export const COLUMNS = [
-  figure("id", "id", "Its number.", ({ rid }) => rid, String),
-  words(
-    "source",
-    "source",
-    "Who sent it: a lane, a burst, steady traffic, a file of your own, or a program.",
-    sourceOf,
-  ),
+  figure("id", "Its number.", ({ rid }) => rid, String),
+  words("source", "Who sent it: a lane, a burst, steady traffic, a file of your own, or a program.", sourceOf),
   {
-    ...words("state", "state", "What it is doing, and the slow motion in which its times were measured.", stateOf),
+    ...words("state", "What it is doing, and the slow motion in which its times were measured.", stateOf),
     show: (known) => stateOf(known) + format.slowed(factorsOf(known)),
   },
-  figure("prompt", "prompt", "Prompt tokens.", ({ prompt_tokens: prompt }) => prompt, format.count),
-  figure(
-    "cached",
-    "cached",
-    "Prompt tokens that it did not have to compute: cached, or shared in a step.",
-    reused,
-    some,
-  ),
-  figure("answer", "answer", "Tokens generated so far.", ({ tokens }) => tokens, some),
+  figure("prompt", "Prompt tokens.", ({ prompt_tokens: prompt }) => prompt, format.count),
+  figure("cached", "Prompt tokens that it did not have to compute: cached, or shared in a step.", reused, some),
+  figure("answer", "Tokens generated so far.", ({ tokens }) => tokens, some),
   {
-    ...figure("queue", "queue", "From submit to the first step that works on it, ms; before, its place.", waits, whole),
+    ...figure("queue", "From submit to the first step that works on it, ms; before, its place.", waits, whole),
     show: (known) => lineText(known.rid) || whole(waits(known)),
   },
-  figure("ttft", "TTFT", "Time to first token, ms.", ({ ttft_ms: ttft }) => ttft, whole),
+  figure("ttft", "Time to first token, ms.", ({ ttft_ms: ttft }) => ttft, whole, "TTFT"),
   {
-    ...words(
-      "parts",
-      "TTFT by cause",
-      "What its TTFT consists of, from left: waiting in line, for KV blocks, for prefill budget; computing.",
-      idle,
-    ),
+    ...words("parts", `What its TTFT consists of, from left: ${PARTS_IN_WORDS}.`, idle),
+    title: "TTFT by cause",
     show: partsText,
   },
-  figure("tpot", "TPOT", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1))),
-  figure("worst", "worst gap", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole),
-  figure("preempt", "preempt.", "How often it lost its blocks to another request.", preemptions, some),
-  words(
-    "finish",
-    "finish",
-    "Why it ended: stop (by the model), length (its limit of new tokens), abort or error.",
-    ({ reason }) => reason,
-  ),
+  figure("tpot", "Mean time per token after the first, ms.", tpot, (v) => (v === null ? NONE : v.toFixed(1)), "TPOT"),
+  figure("worst", "The longest time between two of its tokens, ms.", ({ itl_max: worst }) => worst, whole, "worst gap"),
+  figure("preempt", "How often it lost its blocks to another request.", preemptions, some, "preempt."),
+  words("finish", `Why it ended: ${REASONS_IN_WORDS}.`, ({ reason }) => reason),
 ];
 
 export const FILTERS = { all: () => true, live: (known) => !isOver(known), waiting: isWaiting, done: isOver };

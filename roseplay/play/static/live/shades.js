@@ -14,11 +14,9 @@ const SHADES = 6, BOX_PX = 7;
 /** The legend's entry: the shades between the words for the lightest and the darkest. */
 export function shadesLegend() {
   const mixed = (i) => `color-mix(in srgb, var(--rp-ink) ${(100 * i) / (SHADES - 1)}%, var(--rp-decode))`;
-  const box = (i) => ({ x: i * BOX_PX, width: BOX_PX, height: 8, fill: mixed(i) });
-  const boxes = Array.from(
-    { length: SHADES },
-    (_, i) => /** @type {import("../shared/dom.js").Shape} */ (["rect", box(i)]),
-  );
+  /** @returns {import("../shared/dom.js").Shape} */
+  const box = (i) => ["rect", { x: i * BOX_PX, width: BOX_PX, height: 8, fill: mixed(i) }];
+  const boxes = Array.from({ length: SHADES }, (_, i) => box(i));
   const shortest = make("span"), longest = make("span");
   const entry = make("span", "rp-lg rp-shades", shortest, svg(SHADES * BOX_PX, 8, ...boxes), longest);
   entry.title = "How long a step took, which is the gap before each of its tokens.";

@@ -109,10 +109,8 @@ function draw(width, height, now) {
   }
   sub(span);
   const unfinished = rows.visible.filter((known) => known.finished === null).length;
-  summary =
-    `${count} ${
-      store.absent.steps ? "tokens" : "steps"
-    } in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
+  const what = store.absent.steps ? "tokens" : "steps";
+  summary = `${count} ${what} in view, ${rows.visible.length} requests; ${unfinished} of them unfinished. ` +
     "Arrow keys go from step to step and row to row, Enter opens one.";
 }
 

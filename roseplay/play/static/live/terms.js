@@ -115,11 +115,8 @@ function savings() {
   const rows = ROWS.map(([name, key]) => row(name, ...of.map((figures) => count(figures?.[key]))));
   const slow = slowedFirst(store.bursts.get(burst?.burst)?.requests ?? []);
   const ttft = burst?.ttft_p50 == null ? "–" : `${ms(burst.ttft_p50)} / ${ms(burst.ttft_p95)} ms${slow}`;
-  const which = row(
-    "",
-    burst ? `${burst.size} × ${burst.label}${done}` : "none yet",
-    all?.requests ? many(all.requests, "request") : "none yet",
-  );
+  const newest = burst ? `${burst.size} × ${burst.label}${done}` : "none yet";
+  const which = row("", newest, all?.requests ? many(all.requests, "request") : "none yet");
   const body = make("tbody", "", which, ...rows, row("TTFT p50 / p95", ttft, ""));
   return make("table", "rp-savings", tableHead([""], ["last burst"], ["in all"]), body);
 }

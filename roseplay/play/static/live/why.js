@@ -152,16 +152,15 @@ function ofFirst({ known, step }) {
 
 // ---- its words --------------------------------------------------------------------------------------------
 const time = (v) => bold(milliseconds(v)), number = (n, noun) => bold(many(n, noun));
+const promptTokens = (n) => number(n, "prompt token");
 const instead = (usual) => (usual === null ? "" : ` instead of ${bare(usual)}`);
 
 /** @type {Record<string, (reason: Reason) => Part[]>} */
 const SENTENCES = {
   "no token": ({ took, tokens }) =>
-    say`This step computed ${number(tokens, "prompt token")} of it and took ${time(took)}; it produced no token.`,
+    say`This step computed ${promptTokens(tokens)} of it and took ${time(took)}; it produced no token.`,
   "first of an unknown request": ({ took, tokens }) =>
-    say`It is the first token of its answer: its step took ${time(took)} and computed ${
-      number(tokens, "prompt token")
-    }.`,
+    say`It is the first token of its answer: its step took ${time(took)} and computed ${promptTokens(tokens)}.`,
   first: ({ took, waits }) => {
     const parts = waits.flatMap(({ words, ms }, i) => [i ? " and " : ", of which it waited ", time(ms), ` ${words}`]);
     return say`The first token came after ${time(took)}${parts}.`;
@@ -180,7 +179,7 @@ const SENTENCES = {
   "left out": ({ took, usual, steps }) =>
     say`It was left out of ${number(steps, "step")} that computed others, so it took ${time(took)}${instead(usual)}.`,
   prompts: ({ took, usual, tokens, requests }) => {
-    const prompts = number(tokens, "prompt token");
+    const prompts = promptTokens(tokens);
     return say`Its step also computed ${prompts} for ${names(requests)}, so it took ${time(took)}${instead(usual)}.`;
   },
   "nothing unusual": ({ took, usual }) =>
@@ -210,9 +209,8 @@ function helpOf(context) {
   if (token?.cause !== "prompts" || Number.isNaN(token.usual) || budget < LEAST_BUDGET) return "";
   const about = token.usual + (token.itl - token.usual) * (budget / prompt);
   const chunked = settingAt("chunked_prefill", step.t1) === false ? "chunked prefill and " : "";
-  return `With ${chunked}${given.settings.knobs.prefill_max_tokens.short} ${count(budget)}: about ${
-    milliseconds(about)
-  }.`;
+  const { short } = given.settings.knobs.prefill_max_tokens;
+  return `With ${chunked}${short} ${count(budget)}: about ${milliseconds(about)}.`;
 }
 
 // ---- facts ------------------------------------------------------------------------------------------------

@@ -48,16 +48,9 @@ function limitBox(name, label) {
 function ask() {
   if (question.contains(document.activeElement)) return;
   const choice = settingChoice("find", "Value to find", (setting) => WHICH[setting]);
-  const title = lab.scenario ? lab.scenario.title : "";
-  question.replaceChildren(
-    "The ",
-    choice,
-    " with ITL p99 ≤ ",
-    limitBox("itl_ms", "Limit of ITL p99 in ms"),
-    " ms and TTFT p95 ≤ ",
-    limitBox("ttft_ms", "Limit of TTFT p95 in ms"),
-    ` ms, under ${title}`,
-  );
+  const itl = limitBox("itl_ms", "Limit of ITL p99 in ms"), ttft = limitBox("ttft_ms", "Limit of TTFT p95 in ms");
+  const under = ` ms, under ${lab.scenario ? lab.scenario.title : ""}`;
+  question.replaceChildren("The ", choice, " with ITL p99 ≤ ", itl, " ms and TTFT p95 ≤ ", ttft, under);
 }
 
 // ---- the answer -------------------------------------------------------------------------------------------

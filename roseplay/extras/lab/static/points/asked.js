@@ -82,10 +82,7 @@ function show() {
   const change = settingChoice(kind, kind === "sweep" ? "Change" : "Look for", wording);
   const fields = ["from", "to", ...(kind === "sweep" ? ["points"] : []), ...(rate && !lab.traffic ? ["seconds"] : [])];
   const title = make("span", "", kind === "sweep" ? "Change" : "Look for");
-  box.replaceChildren(
-    make("label", "rp-lab-num rp-lab-which", title, change),
-    ...fields.map((name) => field(kind, name)),
-    ...(kind === "sweep" ? [armsChoice()] : []),
-  );
+  const which = make("label", "rp-lab-num rp-lab-which", title, change), arms = kind === "sweep" ? [armsChoice()] : [];
+  box.replaceChildren(which, ...fields.map((name) => field(kind, name)), ...arms);
   markOpen();
 }

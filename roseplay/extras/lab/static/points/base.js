@@ -41,11 +41,7 @@ function show() {
     const changes = after !== now, flag = vllmFlag(setting, after) || setting.flag || "no equivalent";
     const texts = [now, after].map((value) => format.value(value, setting));
     const cells = [...texts, flag].map((words) => make("td", "", words));
-    return make(
-      "tr",
-      { className: changes ? "rp-differs" : "", "data-knob": name },
-      rowHead(meaning(name), setting.label),
-      ...cells,
-    );
+    const look = { className: changes ? "rp-differs" : "", "data-knob": name };
+    return make("tr", look, rowHead(meaning(name), setting.label), ...cells);
   }
 }

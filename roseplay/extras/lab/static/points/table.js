@@ -74,14 +74,10 @@ function head({ setting }, columns, find) {
   const units = { rate_per_s: "requests/s", prompt_tokens: "prompt" };
   const varied = units[setting] || given.settings.knobs[setting].short || settingLabel(setting).toLowerCase();
   const plain = (words) => make("th", { scope: "col" }, words);
-  const cells = columns.map(({ name, words, unit }) =>
-    make(
-      "th",
-      { scope: "col", className: name in LIMITED ? "rp-ranged" : "" },
-      words,
-      make("small", "", unit && ` ${unit}`),
-    )
-  );
+  const cells = columns.map(({ name, words, unit }) => {
+    const look = { scope: "col", className: name in LIMITED ? "rp-ranged" : "" };
+    return make("th", look, words, make("small", "", unit && ` ${unit}`));
+  });
   const ends = find ? [[plain("try"), plain(varied)], [plain("verdict")]] : [[plain(varied)], []];
   return make("thead", "", make("tr", "", ...ends[0], ...cells, ...ends[1]));
 }
