@@ -49,13 +49,8 @@ function marks(area) {
   if (!lab.document) return [];
   return lab.document.runs.flatMap(({ arm, repeat, requests }) => {
     const answered = requests.filter((request) => request.ttft_ms !== null);
-    return answered.map((request) => ({
-      arm,
-      repeat,
-      request,
-      x: x(request.ttft_ms),
-      y: y(request.itl_p99_ms ?? low),
-    }));
+    const at = ({ ttft_ms: ttft, itl_p99_ms: itl }) => ({ x: x(ttft), y: y(itl ?? low) });
+    return answered.map((request) => ({ arm, repeat, request, ...at(request) }));
   });
 }
 

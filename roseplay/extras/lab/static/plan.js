@@ -137,12 +137,8 @@ function valuesOrder(kind, params) {
   if (setting !== "rate_per_s") return { ...arms, ...trafficOrder(params), sweep: { setting, from, to, points } };
   const { num_requests: _count, rate_per_s: _rate, ...rest } = params; // it has its own at each rate
   const seconds = lab.traffic ? null : query.seconds;
-  return {
-    ...arms,
-    ...trafficOrder(rest),
-    length: 1,
-    sweep: { setting, from, seconds, ...(to !== null && { to, points }) },
-  };
+  const sweep = { setting, from, seconds, ...(to !== null && { to, points }) };
+  return { ...arms, ...trafficOrder(rest), length: 1, sweep };
 }
 
 /** @param {any} arm */

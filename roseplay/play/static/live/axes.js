@@ -30,12 +30,8 @@ export function timeTicks({ x0, x1, now, live }, width, least = 80) {
 /** The time axis of a chart. */
 export function timeAxis(window, width) {
   const ticks = timeTicks(window, width);
-  return {
-    range: [window.x0 / 1000, window.x1 / 1000],
-    tickmode: "array",
-    tickvals: ticks.map(({ x }) => x / 1000),
-    ticktext: ticks.map(({ text }) => text),
-  };
+  const tickvals = ticks.map(({ x }) => x / 1000), ticktext = ticks.map(({ text }) => text);
+  return { range: [window.x0 / 1000, window.x1 / 1000], tickmode: "array", tickvals, ticktext };
 }
 
 /** A time in seconds, moved to where a line one pixel wide is sharp: between pixel borders. */

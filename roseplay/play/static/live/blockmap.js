@@ -34,16 +34,8 @@ let showCounts = null, showStates = null, summary = "";
 
 export function mount(element) {
   sheet = new Sheet();
-  panel = new Panel(element, {
-    name: "blockmap",
-    canvas: "rp-blocks",
-    every: 2,
-    follows: true,
-    keys: true,
-    table: TABLE,
-    draw,
-    describe: () => `KV blocks. ${summary}`,
-  });
+  const spec = { every: 2, follows: true, keys: true, table: TABLE, draw, describe: () => `KV blocks. ${summary}` };
+  panel = new Panel(element, { name: "blockmap", canvas: "rp-blocks", ...spec });
   ({ canvas, pen } = panel);
   panel.subtitle.append(make("span"), make("span", "rp-roomy"));
   const order = segmented("order of blocks", ["physical", "by request"], (word) => {

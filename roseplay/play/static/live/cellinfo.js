@@ -194,13 +194,8 @@ export function ranges(numbers, most = MOST_LISTED) {
 /** @returns {About} */
 function aboutSlot(slot) {
   const kept = states.isKept(slot), words = () => stateWords(slot);
-  return {
-    name: "state",
-    title: kept ? `Kept state ${slot - states.slots}` : `State slot ${slot}`,
-    words,
-    news: words,
-    fill: () => (kept ? keptState(slot) : running(slot)),
-  };
+  const title = kept ? `Kept state ${slot - states.slots}` : `State slot ${slot}`;
+  return { name: "state", title, words, news: words, fill: () => (kept ? keptState(slot) : running(slot)) };
 }
 
 function stateWords(slot) {

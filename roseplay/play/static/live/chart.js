@@ -56,12 +56,8 @@ export class Chart extends Panel {
     this.plot.append(this.nothing);
     /** @type {ChartFrame | null} */
     this.shown = null;
-    this.axes = new PlotlyAxes(this.plot, {
-      margin: spec.margin,
-      zooms: spec.timed,
-      zoomed: this.zoomed.bind(this),
-      cleared: view.clear,
-    });
+    const { margin, timed: zooms } = spec, zoomed = this.zoomed.bind(this);
+    this.axes = new PlotlyAxes(this.plot, { margin, zooms, zoomed, cleared: view.clear });
     this.plot.place = this.place.bind(this);
     if (spec.timed) this.listenToSteps();
     if (spec.hover) this.listenToDots();
@@ -152,12 +148,8 @@ export class Chart extends Panel {
     if (shade.hidden) return;
     const { window, width } = shown, { x0, x1 } = stepSpan(row & steps.mask);
     const place = linear(window.x0, window.x1, 0, width), px = (ms) => Math.max(0, Math.min(width, place(ms)));
-    Object.assign(shade.style, {
-      left: `${margin.l + px(x0)}px`,
-      width: `${Math.max(1.5, px(x1) - px(x0))}px`,
-      top: `${margin.t}px`,
-      bottom: `${margin.b}px`,
-    });
+    const left = `${margin.l + px(x0)}px`, wide = `${Math.max(1.5, px(x1) - px(x0))}px`;
+    Object.assign(shade.style, { left, width: wide, top: `${margin.t}px`, bottom: `${margin.b}px` });
     shade.hidden = px(x1) <= 0 || px(x0) >= width;
   }
 

@@ -26,6 +26,7 @@ const input = (id) => inputOf(id)?.value ?? "–";
 /** Settings, traffic and the header's figures as text. */
 function asText() {
   const { knobs } = given.settings, { info } = store;
+  const steady = document.querySelector("#rp-steady [aria-checked=true]");
   const figure = (cell) => [cell.querySelector(".rp-term").textContent, cell.querySelector("b").textContent];
   const named = (name) => [`${knobs[name].label} (${name})`, format.value(store.knobs[name], knobs[name])];
   return [
@@ -40,10 +41,7 @@ function asText() {
       ["burst size", input("burst-size")],
       ["answer length", input("answer-length")],
       ["prompts", chosenIn("mix") || "–"],
-      [
-        "steady requests/s",
-        document.querySelector("#rp-steady [aria-checked=true]") ? input("steady-rate-value") : "off",
-      ],
+      ["steady requests/s", steady ? input("steady-rate-value") : "off"],
     ]),
     ...lines("Figures", [...document.querySelectorAll("#rp-kpis .rp-kpi")].map(figure)),
   ].join("\n").trim();
@@ -59,11 +57,9 @@ function fill() {
   }
   const flags = () => take(vllmFlags().join(" "), format.many(vllmFlags().length, "vLLM flag"));
   const all = () => take(asText(), "settings, traffic and figures");
-  const buttons = [
-    makeButton("as vLLM flags", { onclick: flags }),
-    makeButton("settings and figures", { onclick: all }),
-  ];
-  return [make("div", "rp-copies", ...buttons), shown, status];
+  const copies = make("div", "rp-copies", makeButton("as vLLM flags", { onclick: flags }));
+  copies.append(makeButton("settings and figures", { onclick: all }));
+  return [copies, shown, status];
 }
 
 /** @param {HTMLElement} element the rail's foot */

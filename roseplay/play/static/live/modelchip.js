@@ -103,13 +103,9 @@ function modelRow(model) {
 
 function freeRow(simulated) {
   const radio = make("input", { type: "radio", name: "rp-model", value: "", "aria-label": "A path or a hub id" });
-  const box = make("input", {
-    type: "text",
-    placeholder: simulated ? "config.json, its directory or hub id" : "Path, GGUF file or hub id",
-    spellcheck: false,
-    autocomplete: "off",
-    "aria-label": "Path or hub id",
-  });
+  const placeholder = simulated ? "config.json, its directory or hub id" : "Path, GGUF file or hub id";
+  const values = { placeholder, spellcheck: false, autocomplete: "off", "aria-label": "Path or hub id" };
+  const box = make("input", { type: "text", ...values });
   box.oninput = box.onfocus = () => {
     radio.checked = true;
     radio.value = box.value.trim();

@@ -81,12 +81,8 @@ function place() {
     if (!box) return;
     const clear = ring.of === "element" || ring.of === "rows" ? 2 : CLEAR_PX;
     const left = Math.max(0, box.x - clear), right = Math.min(innerWidth, box.x + box.width + clear);
-    Object.assign(root.style, {
-      left: `${left}px`,
-      top: `${box.y - clear}px`,
-      width: `${right - left}px`,
-      height: `${box.height + 2 * clear}px`,
-    });
+    const width = `${right - left}px`, height = `${box.height + 2 * clear}px`;
+    Object.assign(root.style, { left: `${left}px`, top: `${box.y - clear}px`, width, height });
     write(label, ring.label || "");
     label.hidden = !ring.label;
     root.classList.toggle("rp-of-rows", ring.of === "rows");

@@ -24,11 +24,8 @@ function build() {
   const range = make("input", { type: "range", min: 0, step: 10, "aria-label": "Position in the recording" });
   const speeds = replay.speeds.map((factor) => new Option(`×${factor}`, String(factor)));
   const speed = make("select", { "aria-label": "Speed" }, ...speeds);
-  const fork = makeButton("Fork here", {
-    className: "rp-fork",
-    onclick: forkHere,
-    title: "Play its traffic from here on with two settings",
-  });
+  const title = "Play its traffic from here on with two settings";
+  const fork = makeButton("Fork here", { className: "rp-fork", title, onclick: forkHere });
   const back = makeButton("", { className: "rp-leave", onclick: replay.live });
   parts = { name, toggle, range, time, speed, fork, back };
   speed.onchange = () => replay.pace(Number(speed.value));
