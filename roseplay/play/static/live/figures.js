@@ -105,16 +105,9 @@ on("frame", () => cells && store.stats && store.stats !== shown && !isStopped() 
 export function mount(element) {
   cells = {};
   for (const kpi of element.querySelectorAll(".rp-kpi")) {
-    const part = (selector) => kpi.querySelector(selector);
-    cells[kpi.classList[1]] = {
-      root: kpi,
-      box: part("b"),
-      name: part("span button"),
-      slow: part("span i"),
-      spark: part("canvas"),
-      bar: part("u i"),
-      key: "",
-    };
+    const parts = ["b", "span button", "span i", "canvas", "u i"];
+    const [box, name, slow, spark, bar] = parts.map((selector) => kpi.querySelector(selector));
+    cells[kpi.classList[1]] = { root: kpi, box, name, slow, spark, bar, key: "" };
   }
   nameCells();
   if (store.bootId) show();
