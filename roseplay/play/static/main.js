@@ -25,11 +25,9 @@ import "./replay/bar.js";
 import "./start/notice.js";
 import "./start/start.js";
 
-/**
- * Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was
+/** Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was
  * started for.
- * @param {HTMLElement} element the header's brand
- */
+ * @param {HTMLElement} element the header's brand */
 export function mount(element) {
   poll.start(element.querySelector(".rp-live"), stamps);
   if (given.recording) replay.served();

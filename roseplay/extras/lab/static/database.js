@@ -1,12 +1,10 @@
 /* Results that this browser keeps in IndexedDB: for each large document a small entry for the list. */
 import { plain } from "page/shared/sentence.js";
 
-/**
- * What is known about a kept result without reading it: its kind, and in `about` what it compares or found, of which
+/** What is known about a kept result without reading it: its kind, and in `about` what it compares or found, of which
  * `short` has the main part.
  * @typedef {{id: string, name: string | null, created: string, title: string, kind: import("./state.js").Mode,
- *   about: string, short: string}} Entry
- */
+ *   about: string, short: string}} Entry */
 
 const NAME = "roseplay-lab";
 const NOTHING = "This browser keeps nothing (a private window?): export a result to keep it.";

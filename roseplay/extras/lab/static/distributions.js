@@ -6,10 +6,8 @@ import { ARMS, lab } from "./state.js";
 
 export const MARGIN = { l: 44, r: 14, t: 8, b: 18 };
 
-/**
- * @typedef {Record<"A" | "B", {repeats: Float64Array[], pooled: Float64Array}>} Samples sorted, of each repeat and of
- *   all
- */
+/** @typedef {Record<"A" | "B", {repeats: Float64Array[], pooled: Float64Array}>} Samples sorted, of each repeat and of
+ *   all */
 
 /** @returns {any} */
 function collect(values) {
@@ -19,11 +17,9 @@ function collect(values) {
   }));
 }
 
-/**
- * Returns a function that collects the samples of the shown result, once per result; null if there is none.
+/** Returns a function that collects the samples of the shown result, once per result; null if there is none.
  * @param {(run: any) => (number | null)[]} values of a run
- * @returns {() => Samples | null}
- */
+ * @returns {() => Samples | null} */
 export function samplesOf(values) {
   let of = null, samples = null;
   return () => {

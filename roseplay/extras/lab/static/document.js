@@ -16,11 +16,9 @@ const latest = new Map();
 const onServer = new WeakMap();
 let recounting = 0;
 
-/**
- * Show a result of any kind: its scenario, settings and numbers become the plan for the next run.
+/** Show a result of any kind: its scenario, settings and numbers become the plan for the next run.
  * @param {Record<ArmName, Set<string>> | null} given the engine settings that a comparison was asked for. Not known of
- *   another's document: then the size of the pool is left to the lab, which fits it to the load.
- */
+ *   another's document: then the size of the pool is left to the lab, which fits it to the load. */
 export function showResult(document, given = null) {
   const { kind, scenario: name, title, params, look, seed, repeats, traffic = null } = document;
   const known = scenarioNamed(name);

@@ -11,12 +11,10 @@ export const readBeside = (by) => (point, area) => ({
   y: area.y1,
 });
 
-/**
- * A key handler that moves the reading point to the next of some marks, from the last one to the first.
+/** A key handler that moves the reading point to the next of some marks, from the last one to the first.
  * @param {(area: Area) => {x: number, y: number}[]} marks
  * @param {(mark: any) => any} of what a mark is of
- * @param {1 | -1} by
- */
+ * @param {1 | -1} by */
 export const nextMark = (marks, of, by) => (point, area) => {
   const all = marks(area).sort((a, b) => a.x - b.x || a.y - b.y);
   if (!all.length) return null;

@@ -7,11 +7,9 @@ import { ARMS, edit, lab, LAST_SCENARIO, planOf, say, scenarioNamed, shownResult
 
 const NUMBERS = ["seed", "repeats", "num_requests", "rate_per_s", "max_new_tokens"]; // in the order of the tab's boxes
 
-/**
- * Choose a scenario by its name: its own settings, and what this visit has measured of it.
+/** Choose a scenario by its name: its own settings, and what this visit has measured of it.
  * @param {string} name
- * @param {{fresh?: boolean}} [how] `fresh`: with nothing that was measured
- */
+ * @param {{fresh?: boolean}} [how] `fresh`: with nothing that was measured */
 export function chooseScenario(name, { fresh = false } = {}) {
   const scenario = scenarioNamed(name);
   if (!scenario) return;

@@ -19,19 +19,15 @@ import { emit, on } from "page/shared/events.js";
 import { given } from "page/shared/given.js";
 
 /** @typedef {"A" | "B"} ArmName */
-/**
- * The settings of an arm; `given`: the engine settings that a run is asked for.
- * @typedef {{knobs: Record<string, any>, config: Record<string, any>, given: Set<string>}} Arm
- */
+/** The settings of an arm; `given`: the engine settings that a run is asked for.
+ * @typedef {{knobs: Record<string, any>, config: Record<string, any>, given: Set<string>}} Arm */
 
 /** @typedef {"compare" | "sweep" | "find"} Mode */
-/**
- * What a sweep or a search varies: from and to which value; null doubles the rate until the limits are exceeded. A
+/** What a sweep or a search varies: from and to which value; null doubles the rate until the limits are exceeded. A
  * sweep also has `points`, and of a rate `seconds`; `both`: whether it measures A and B of the plan, or the settings
  * of the running engine.
  * @typedef {{setting: string, from: number, to: number | null}} Range
- * @typedef {Range & {points?: number, seconds?: number, both?: boolean}} Asked
- */
+ * @typedef {Range & {points?: number, seconds?: number, both?: boolean}} Asked */
 
 /** @type {ArmName[]} */
 export const ARMS = ["A", "B"];
@@ -57,10 +53,8 @@ export const lab = {
   },
   /** Requests of a file. @type {{name: string, text?: string, requests?: any[]} | null} */
   traffic: null,
-  /**
-   * Traffic of a recorded run, its settings then, and what changed in them last, as [before, after].
-   * @type {{name: string, text: string, knobs: object, changes?: Record<string, [any, any]>} | null}
-   */
+  /** Traffic of a recorded run, its settings then, and what changed in them last, as [before, after].
+   * @type {{name: string, text: string, knobs: object, changes?: Record<string, [any, any]>} | null} */
   fork: null,
   /** The sweep and the search shown. @type {Record<"sweep" | "find", any>} */
   points: { sweep: null, find: null },

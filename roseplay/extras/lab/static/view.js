@@ -15,8 +15,7 @@ const compared = () => Boolean(lab.document);
 
 /** @typedef {{x: number, y: number, mark?: any}} Point where the pointer, or the keys' reading place, is */
 
-/**
- * @typedef {object} ViewSpec
+/** @typedef {object} ViewSpec
  * @property {string} name
  * @property {string | (() => string)} subtitle where the words of what is read stand at other times
  * @property {{l: number, r: number, t: number, b: number}} margin
@@ -27,8 +26,7 @@ const compared = () => Boolean(lab.document);
  * what lies at a point
  * @property {Record<string, (point: Point | null, area: Area) => Point | null>} [keys] how arrows move the reading
  *   place
- * @property {() => boolean} [has] whether there is something to draw; without it, whether a comparison is shown
- */
+ * @property {() => boolean} [has] whether there is something to draw; without it, whether a comparison is shown */
 
 class LabView extends Panel {
   /** @param {HTMLElement} element @param {ViewSpec} spec */

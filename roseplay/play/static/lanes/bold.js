@@ -2,11 +2,9 @@
 
 const MARK = "**", BOLD = /(?<![\w*])\*\*(?![\s*])[^\n*]*[^\s*]\*\*(?!\w)/g, OPEN = /(?<![\w*])\*\*(?![\s*])[^\n*]*$/;
 
-/**
- * The visible parts of an answer in order, without the marks around bold ones; the last one has no end. In an answer
+/** The visible parts of an answer in order, without the marks around bold ones; the last one has no end. In an answer
  * that goes on, text that has no second mark yet is bold too.
- * @returns {{start: number, end: number, look: "" | "rp-bold"}[]}
- */
+ * @returns {{start: number, end: number, look: "" | "rp-bold"}[]} */
 export function partsOf(text, goesOn) {
   const parts = [];
   let start = 0;

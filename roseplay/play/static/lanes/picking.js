@@ -114,10 +114,8 @@ function onKey(lane, event) {
 }
 
 // ---- for lanes --------------------------------------------------------------------------------------------
-/**
- * Set the function that finds the turn of a request, in any lane.
- * @param {(rid: number) => import("./turn.js").Turn | undefined} byRid
- */
+/** Set the function that finds the turn of a request, in any lane.
+ * @param {(rid: number) => import("./turn.js").Turn | undefined} byRid */
 export function findTurnsBy(byRid) {
   find = byRid;
 }

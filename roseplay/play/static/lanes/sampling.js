@@ -171,10 +171,8 @@ export function chosen(words) {
   if (numberOf(words) !== current) refill(numberOf(words), false);
 }
 
-/**
- * @param {HTMLElement} element the panel's head
- * @param {{limit: () => void}} events `limit` has Gradio ask for `limits`
- */
+/** @param {HTMLElement} element the panel's head
+ * @param {{limit: () => void}} events `limit` has Gradio ask for `limits` */
 export function mount(element, events) {
   limit = events.limit;
   element.querySelector("button").onclick = () => open(false);

@@ -4,16 +4,12 @@ import { format } from "../shared/format.js";
 
 const OPEN = "<think>", CLOSE = "</think>";
 
-/**
- * The position of the thinking part in an answer: its text without the tags, and where the answer itself begins.
- * @typedef {{start: number, end: number, after: number, closed: boolean}} Part
- */
+/** The position of the thinking part in an answer: its text without the tags, and where the answer itself begins.
+ * @typedef {{start: number, end: number, after: number, closed: boolean}} Part */
 
-/**
- * @param {string} text of the answer so far
+/** @param {string} text of the answer so far
  * @param {boolean} begun whether the prompt has opened the part already
- * @returns {Part | null} null without such a part
- */
+ * @returns {Part | null} null without such a part */
 export function thinkingPart(text, begun) {
   const lead = text.length - text.trimStart().length, tagged = text.startsWith(OPEN, lead), close = text.indexOf(CLOSE);
   // A part that is closed but not opened in the answer was opened in the prompt.
@@ -48,12 +44,10 @@ export class Thought {
     this.head.setAttribute("aria-expanded", String(yes));
   }
 
-  /**
-   * @param {Part} part
+  /** @param {Part} part
    * @param {boolean} over whether the answer has ended
    * @param {number} ms that it took so far
-   * @param {number} tokens
-   */
+   * @param {number} tokens */
   say({ closed }, over, ms, tokens) {
     const figures = `${format.seconds(ms)}, ${format.count(tokens)} token${tokens === 1 ? "" : "s"}`;
     write(this.words, closed ? `thought for ${figures}` : over ? `thought for ${figures}, unfinished` : "thinking…");

@@ -43,10 +43,8 @@ export function onHalfPixel(ms, { x0, x1 }, width) {
 /** The line at "now". */
 export const nowLine = (T) => ({ ...verticalLine("now", 1, T.line2, { shift: 0.5, below: true }), xref: "paper" });
 
-/**
- * Add a rose line where settings changed; `flags`: with a flag and words above the plot.
- * Returns the stretches that those take: [from, to] in px.
- */
+/** Add a rose line where settings changed; `flags`: with a flag and words above the plot.
+ * Returns the stretches that those take: [from, to] in px. */
 export function addKnobs(layout, frame, flags) {
   const { window, width, seconds, T } = frame, marks = knobMarks(window.x0, window.x1);
   const place = linear(window.x0, window.x1, 0, width), px = (mark) => place(mark.x);
@@ -77,10 +75,8 @@ export function addCuts(layout, { window, width, seconds, T }, taken) {
   }
 }
 
-/**
- * A y axis from 0 with so many parts, for the value that it has to cover. It grows at once, but shrinks only after it
- * could have been smaller for CALM_MS, or if it is not `live`.
- */
+/** A y axis from 0 with so many parts, for the value that it has to cover. It grows at once, but shrinks only after it
+ * could have been smaller for CALM_MS, or if it is not `live`. */
 export function calmAxis(parts) {
   let size = { max: 0, step: 0 }, since = 0;
   return (most, live) => {

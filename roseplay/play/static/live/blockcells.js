@@ -34,11 +34,9 @@ export function ownerOf(cell) {
   return states.isKept(slotOf(cell)) ? -1 : states.request[slotOf(cell)];
 }
 
-/**
- * Sums up the blocks in part of a list: how many are of each kind, and the request whose hue their cell has. This is
+/** Sums up the blocks in part of a list: how many are of each kind, and the request whose hue their cell has. This is
  * the selected request if it holds any of them, otherwise one that holds more than half of the held ones, otherwise
- * any one that holds some.
- */
+ * any one that holds some. */
 export function together(list, from = 0, to = list.length) {
   const { references, owner, findable } = blocks, picked = pointing.selected?.rid ?? -1;
   let held = 0, shared = 0, cached = 0, of = -1, votes = 0, has = false;
@@ -100,11 +98,9 @@ export class Sheet {
     this.mixed = new Map();
   }
 
-  /**
-   * Paint what has changed. Returns how many cells that were.
+  /** Paint what has changed. Returns how many cells that were.
    * @param {import("./cellgrid.js").Grid[]} grids
-   * @param {boolean} idle no request holds a block
-   */
+   * @param {boolean} idle no request holds a block */
   paint(width, height, grids, idle) {
     const sizes = grids.map(({ left, top, columns, rows, dx, dy, per }) => [left, top, columns, rows, dx, dy, per]);
     const scale = devicePixelRatio || 1, place = `${width} ${height} ${scale} ${sizes.join(" ")}`;

@@ -36,10 +36,8 @@ export class BlockZoom {
     this.canvas.classList.toggle("rp-zoomed", level < most);
   }
 
-  /**
-   * Show more or fewer blocks by some steps, around a place in their order, by default the middle. Returns whether the
-   * number has changed.
-   */
+  /** Show more or fewer blocks by some steps, around a place in their order, by default the middle. Returns whether the
+   * number has changed. */
   step(steps, place = this.middle()) {
     const { level, most, first } = this.layout(), to = Math.max(0, Math.min(most, level + steps));
     if (to === level) return false;

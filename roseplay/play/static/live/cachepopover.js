@@ -16,11 +16,9 @@ import { paragraph } from "./whypopover.js";
 
 const MOST_CELLS = 56, TIMEOUT_MS = 6000, BLOCK = 16;
 
-/**
- * What the server knows about a prompt; see play/prompt_cache.py.
+/** What the server knows about a prompt; see play/prompt_cache.py.
  * @typedef {{prompt: number, cached: number, miss: Miss | null, nearest: {lane: number, text: string} | null,
- *   text: {found: string, same: string, differs: string, rest: string, cut: [number, number]} | null}} Facts
- */
+ *   text: {found: string, same: string, differs: string, rest: string, cut: [number, number]} | null}} Facts */
 
 on("cached", ({ rid, element }) => {
   popover.toggle({

@@ -93,10 +93,8 @@ export function sentenceOf(about) {
   return [...there, ` The ${cached ? "rest" : "prompt"} was computed, because `, reason.because(about), "."].flat();
 }
 
-/**
- * The prompt's blocks: those found whole, the one in which the cached part differs or ends (-1: none), and words.
- * @param {About} about
- */
+/** The prompt's blocks: those found whole, the one in which the cached part differs or ends (-1: none), and words.
+ * @param {About} about */
 export function blocksOf({ prompt, cached, miss, block }) {
   const total = Math.ceil(prompt / block);
   if (cached >= prompt) return { total, found: total, at: -1, words: `all ${many(total, "block")} found` };

@@ -15,24 +15,20 @@ const SQUARES = [8, 6, 4, 3], LEAST = 3; // px, each has room for about twice as
 /** @typedef {{level: number, first: number}} Zoom the size of cells, 0 the largest, and the first block's place */
 /** @typedef {{left: number, top: number, width: number, height: number, count: number}} Bar */
 
-/**
- * @typedef {object} Layout
+/** @typedef {object} Layout
  * @property {Grid[]} grids that of the blocks first
  * @property {Int32Array} order the blocks that have a cell, in view or not
  * @property {Bar | null} bar of the blocks without a cell, none of which was ever used
  * @property {number} level the size of the blocks' cells
  * @property {number} most the size at which all of them are in view; 0: nothing can be zoomed
- * @property {number} first place in `order` of the first block in view
- */
+ * @property {number} first place in `order` of the first block in view */
 
 /** Rows of cells. Each stands for `per` neighbours in a list of numbers, of one grid or of a window of them. */
 class CellGrid {
-  /**
-   * @param {Int32Array} numbers in the order in which they lie
+  /** @param {Int32Array} numbers in the order in which they lie
    * @param {number} top
    * @param {Pitch} pitch
-   * @param {number} group which of the pitch's groups of rows
-   */
+   * @param {number} group which of the pitch's groups of rows */
   constructor(numbers, top, { left, columns, rows, dx, dy, per = 1 }, group = 0) {
     this.left = left;
     this.top = top;
@@ -84,15 +80,13 @@ class CellGrid {
   }
 }
 
-/**
- * Grids of blocks and of what lies below them.
+/** Grids of blocks and of what lies below them.
  * @param {number} width
  * @param {number} height
  * @param {{order: Int32Array, used: number}} blocks all blocks; the first `used` of them were ever used
  * @param {Int32Array[]} below numbers of what lies below the blocks
  * @param {Zoom | null} zoom
- * @returns {Layout}
- */
+ * @returns {Layout} */
 export function layOut(width, height, { order, used }, below, zoom = null) {
   const room = height - TOP, apart = APART * below.length, counts = below.map((numbers) => numbers.length);
   const wide = widthOf(width, below.length || order.length >= LONG_NUMBERS ? LEFT : PHONE_LEFT);
@@ -153,24 +147,20 @@ function widthOf(width, phoneLeft) {
   return { narrow, left, columns, dx: narrow ? room : least, least };
 }
 
-/**
- * Columns and pitch for groups of this many cells of the usual size; null if they do not fit.
+/** Columns and pitch for groups of this many cells of the usual size; null if they do not fit.
  * @param {Wide} wide
  * @param {number} room
  * @param {number[]} counts
- * @returns {Pitch | null}
- */
+ * @returns {Pitch | null} */
 function usualPitch({ narrow, left, columns, dx, least }, room, counts) {
   const rows = rowsIn(columns, counts), high = Math.min(HIGH, Math.floor(room / sum(rows)));
   if (high < least) return null;
   return { left, columns, rows, dx, dy: !narrow && sum(rows) > MOST_DIGIT_ROWS ? PITCH : high };
 }
 
-/**
- * The same, with ever smaller squares if they do not fit; even the smallest may fit only in part.
+/** The same, with ever smaller squares if they do not fit; even the smallest may fit only in part.
  * @param {Wide} wide
- * @returns {Pitch}
- */
+ * @returns {Pitch} */
 function pitchOf(wide, room, counts) {
   const usual = usualPitch(wide, room, counts);
   if (usual) return usual;
@@ -190,11 +180,9 @@ function pitchOf(wide, room, counts) {
 /** Keys that lead from cell to cell. */
 export const KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
 
-/**
- * The cell that a key leads to from another: along the rows, in its column, from one grid into the next, or to an end.
+/** The cell that a key leads to from another: along the rows, in its column, from one grid into the next, or to an end.
  * @param {CellGrid[]} grids
- * @param {{grid: CellGrid, index: number}} from
- */
+ * @param {{grid: CellGrid, index: number}} from */
 export function cellBeside(grids, { grid, index }, key) {
   const lastOf = (grid) => grid.cell(grid.count - 1), { columns } = grid;
   if (key === "Home") return grids[0].cell(0);

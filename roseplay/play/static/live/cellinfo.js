@@ -23,18 +23,14 @@ const KINDS = [
   { name: "shared", words: "shared", several: "shared" },
 ];
 
-/**
- * What its popover is opened with, and `words` for what is in it; `news` changes with that.
+/** What its popover is opened with, and `words` for what is in it; `news` changes with that.
  * @typedef {{name: "block" | "cell" | "state", title: string, words: () => string, news: () => string,
- *   fill: () => Node[], asks?: () => Promise<Node[]>}} About
- */
+ *   fill: () => Node[], asks?: () => Promise<Node[]>}} About */
 
-/**
- * About a cell, by the numbers that it stands for.
+/** About a cell, by the numbers that it stands for.
  * @param {Int32Array} members
  * @param {() => void} [zoomIn] shows those of a joined cell
- * @returns {About}
- */
+ * @returns {About} */
 export function about(members, zoomIn) {
   if (members.length > 1) return aboutJoined(members, zoomIn);
   return isBlock(members[0]) ? aboutBlock(members[0]) : aboutSlot(slotOf(members[0]));

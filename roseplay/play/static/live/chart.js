@@ -16,17 +16,14 @@ import { nothingIn, view } from "./view.js";
 /** @import { Palette } from "../shared/theme.js" */
 /** @import { TimeWindow } from "../shared/types.js" */
 
-/**
- * The frame of a chart: the size of its plot in px, the px beside it, the time shown, null for a chart without a time
+/** The frame of a chart: the size of its plot in px, the px beside it, the time shown, null for a chart without a time
  * axis, and the position of a time on its x axis.
  * @typedef {{T: Palette, width: number, height: number, right: number, window: TimeWindow,
- *   seconds: (ms: number) => number}} ChartFrame
- */
+ *   seconds: (ms: number) => number}} ChartFrame */
 
 /** @typedef {{traces?: any[], layout: any, empty?: boolean, summary: string}} Drawn `summary`: for screen readers */
 
-/**
- * A view with axes that can be zoomed; times in seconds.
+/** A view with axes that can be zoomed; times in seconds.
  * @typedef {object} ChartOnly
  * @property {boolean} [timed] shares the time that `live/view.js` shows
  * @property {boolean} [small] without the button "back to now"
@@ -35,8 +32,7 @@ import { nothingIn, view } from "./view.js";
  * @property {string} nothing what stands in it while there is nothing to draw
  * @property {(frame: ChartFrame) => Drawn} draw
  * @property {(point: {curveNumber: number, pointNumber: number}) => any} [hover] what lies at a point
- * @property {(range: number[]) => void} [zoomedY]
- */
+ * @property {(range: number[]) => void} [zoomedY] */
 /** @typedef {Omit<import("../shared/panel.js").PanelSpec, "draw" | "describe"> & ChartOnly} ChartSpec */
 
 const CLICK_PX = 4;
@@ -93,10 +89,8 @@ export class Chart extends Panel {
     return this.summary;
   }
 
-  /**
-   * The position of a view time and a value, in px from the plot's corner; null if it is not in view.
-   * @returns {{x: number, y: number} | null}
-   */
+  /** The position of a view time and a value, in px from the plot's corner; null if it is not in view.
+   * @returns {{x: number, y: number} | null} */
   place(ms, value) {
     const { X, Y, box } = this.marks;
     if (!box) return null;

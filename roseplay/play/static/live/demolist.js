@@ -57,10 +57,8 @@ export function mount(element) {
   fill();
 }
 
-/**
- * Open the list of all beside a button, those that cannot be shown here at the end, with the reasons.
- * @param {HTMLElement} button
- */
+/** Open the list of all beside a button, those that cannot be shown here at the end, with the reasons.
+ * @param {HTMLElement} button */
 export function openDemoList(button) {
   const { left, bottom } = button.getBoundingClientRect();
   const fill = () => [make("ol", "rp-demo-menu", ...rows([...offered(), ...absent()])), ...recordingButton()];

@@ -10,10 +10,8 @@ import { view } from "./view.js";
 /** @import { DemoCaption } from "../shared/records.js" */
 /** @import { Delta } from "../shared/types.js" */
 /** @import { Given } from "../shared/given.js" */
-/**
- * One demo, with the `seconds` that it takes with this model, about, or why it is `absent` here.
- * @typedef {Given["demos"][number] & {seconds?: number, absent?: string}} Offer
- */
+/** One demo, with the `seconds` that it takes with this model, about, or why it is `absent` here.
+ * @typedef {Given["demos"][number] & {seconds?: number, absent?: string}} Offer */
 
 const SPAN_MS = 3000; // shown while one plays, unless its captions say otherwise
 
@@ -43,11 +41,9 @@ function end() {
   if (demos.own) call("end_demo", { tab });
 }
 
-/**
- * Take a reply's newest caption and the server's status of the demo that is playing. A status is newer than the frames
+/** Take a reply's newest caption and the server's status of the demo that is playing. A status is newer than the frames
  * beside it: without one, this tab's demo has ended, but its last caption stands until the frame that says so.
- * @param {DemoCaption | null | undefined} news
- */
+ * @param {DemoCaption | null | undefined} news */
 function take(news, status) {
   const before = { ...demos }, ours = status ? status.own : demos.own;
   if (news !== undefined) demos.caption = news && !news.over ? news : null;

@@ -8,12 +8,10 @@ const HIGH = 1.5, WIDE = 3, LEAST_STEP = 4; // px
 
 export const hasDrafts = () => store.steps.draft_tokens.some((count) => count > 0);
 
-/**
- * @param {CanvasRenderingContext2D} g
+/** @param {CanvasRenderingContext2D} g
  * @param {number} slot the step's
  * @param {number} thin the height of a decode
- * @param {(rid: number) => number} dim a request's opacity
- */
+ * @param {(rid: number) => number} dim a request's opacity */
 export function drawAccepted(g, slot, thin, dim) {
   const { steps, tokens } = store, step = steps.step_id[slot], x1 = timeline.x(time.x(steps.t1[slot]));
   if (!steps.accepted_tokens[slot] || x1 - timeline.x(time.x(steps.t0[slot])) < LEAST_STEP) return;

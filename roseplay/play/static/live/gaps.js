@@ -9,11 +9,9 @@ import { knobMarks } from "./knobmarks.js";
 
 const seen = new Float32Array(store.tokens.capacity);
 
-/**
- * The gaps of a window, sorted, in ms, and their slow motion (see `slowedIn`); and its runs of tokens, one a step (its
+/** The gaps of a window, sorted, in ms, and their slow motion (see `slowedIn`); and its runs of tokens, one a step (its
  * tokens stand together in the ring), newest first: the ring rows `from` and `to`, the view time of its end and how
- * long the step took.
- */
+ * long the step took. */
 export function gapsIn({ x0, x1 }) {
   const { tokens, steps, stepRow } = store, runs = [];
   let n = 0;
@@ -50,19 +48,15 @@ const OF = {
   },
 };
 
-/**
- * The percentiles of a cell in a window, as text, and their unit; dashes if there are none.
- * @param {"itl" | "ttft"} name
- */
+/** The percentiles of a cell in a window, as text, and their unit; dashes if there are none.
+ * @param {"itl" | "ttft"} name */
 export function percentiles(name, window) {
   const { times, quantiles } = OF[name], sorted = times(window);
   return format.times(quantiles.map((q) => (sorted.length ? quantile(sorted, q) : null)));
 }
 
-/**
- * The percentiles of a cell since the last change of a setting, and which that was; "" where none was changed, or the
- * cell has no percentiles.
- */
+/** The percentiles of a cell since the last change of a setting, and which that was; "" where none was changed, or the
+ * cell has no percentiles. */
 export function sinceChange(name) {
   const mark = knobMarks().pop();
   if (!mark || !(name in OF)) return "";

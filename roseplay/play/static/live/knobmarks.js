@@ -22,10 +22,8 @@ function knobText(changes) {
   return parts.length > 2 ? `${parts[0]} and ${parts.length - 1} more` : parts.join(", ");
 }
 
-/**
- * Marks between two view times, oldest first; a slider's drag is one mark.
- * @returns {{x: number, t: number, step: number, changes: Record<string, [any, any]>, text: string}[]}
- */
+/** Marks between two view times, oldest first; a slider's drag is one mark.
+ * @returns {{x: number, t: number, step: number, changes: Record<string, [any, any]>, text: string}[]} */
 export function knobMarks(x0 = -Infinity, x1 = Infinity) {
   const marks = [];
   for (const { t, step, changes } of store.marks) {
@@ -40,8 +38,7 @@ export function knobMarks(x0 = -Infinity, x1 = Infinity) {
   return placed.filter((mark) => mark.x >= x0 && mark.x <= x1);
 }
 
-/**
- * The words that fit beside their marks: none covers other words, and only the newest may cover another mark. The
+/** The words that fit beside their marks: none covers other words, and only the newest may cover another mark. The
  * newest are placed first, at the right of their marks if possible.
  * @template {{text: string}} M
  * @param {M[]} marks oldest first
@@ -49,8 +46,7 @@ export function knobMarks(x0 = -Infinity, x1 = Infinity) {
  * @param {number} from px where words may begin
  * @param {number} to px where they must end
  * @param {[number, number][]} taken stretches in px where words stand already; those placed are added
- * @returns {{mark: M, x: number, left: boolean}[]}
- */
+ * @returns {{mark: M, x: number, left: boolean}[]} */
 export function flagWords(marks, at, from, to, taken) {
   const lines = marks.map(at), placed = [];
   for (let i = marks.length - 1; i >= 0; i--) {

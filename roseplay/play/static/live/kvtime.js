@@ -150,12 +150,10 @@ function stripSentence(sample) {
   return strips({}).map(({ label, total, count }) => ` ${count(sample)} of ${total} ${words[label]}.`).join("");
 }
 
-/**
- * What to draw below a y axis from 0 to `total`: how far down the axis goes, traces and labels.
+/** What to draw below a y axis from 0 to `total`: how far down the axis goes, traces and labels.
  * @param {ChartFrame} frame
  * @param {number[]} x of the samples, in seconds
- * @param {Counts[]} samples
- */
+ * @param {Counts[]} samples */
 function stateStrips({ T, window, height }, x, samples, total) {
   const bands = strips(T), pitch = HIGH + APART, px = total / (height - pitch * bands.length);
   const ends = [window.x0 / 1000, window.x1 / 1000];

@@ -47,20 +47,16 @@ export function mount(element) {
   show();
 }
 
-/**
- * An entry of GET /ui/models: `model` loads it, `size` is in bytes on disk, `type` that of its weights, `context` in
+/** An entry of GET /ui/models: `model` loads it, `size` is in bytes on disk, `type` that of its weights, `context` in
  * tokens, and `refused` says why it cannot be loaded.
  * @typedef {{name: string, model: string, source: string, size: number, type: string, architecture: string,
- *   parameters: number | null, context: number | null, refused: string | null, current: boolean}} Model
- */
+ *   parameters: number | null, context: number | null, refused: string | null, current: boolean}} Model */
 
-/**
- * What runs or is being loaded, and what can be: `settings` are null where they cannot be chosen, as `simulated`, the
+/** What runs or is being loaded, and what can be: `settings` are null where they cannot be chosen, as `simulated`, the
  * models that can be simulated, is empty; `free`: any path or hub id can be typed; `free_bytes`: once it is closed.
  * @typedef {{state: "starting" | "live" | "failed", name: string, free: boolean, complete: boolean,
  *   settings: Record<string, string | number | null> | null, free_bytes: number | null, models: Model[],
- *   simulated: Model[]}} Models
- */
+ *   simulated: Model[]}} Models */
 
 const MIB = 2 ** 20;
 const SOURCES = {

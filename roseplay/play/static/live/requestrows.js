@@ -10,11 +10,9 @@ import { hueOf } from "../shared/theme.js";
 
 /** @import { Request } from "../shared/types.js" */
 
-/**
- * `value` is to sort by, null if there is none yet; `words`: it holds words, not figures.
+/** `value` is to sort by, null if there is none yet; `words`: it holds words, not figures.
  * @typedef {{name: string, title: string, meaning: string, value: (known: Request) => number | string | null,
- *   show: (known: Request) => string, words?: boolean}} Column
- */
+ *   show: (known: Request) => string, words?: boolean}} Column */
 
 const ENDS = { abort: "stopped", error: "error" };
 const SOURCES = { steady: "steady", own: "own file" };
@@ -90,13 +88,11 @@ export const FILTERS = { all: () => true, live: (known) => !isOver(known), waiti
 
 /** @typedef {{column: string, down: boolean}} Order */
 
-/**
- * The requests that pass a filter, in an order; those without a value come last in either direction, and the newest of
+/** The requests that pass a filter, in an order; those without a value come last in either direction, and the newest of
  * equal ones first.
  * @param {keyof typeof FILTERS} filter
  * @param {Order} order
- * @param {(known: Request) => boolean} seen
- */
+ * @param {(known: Request) => boolean} seen */
 export function listed(filter, { column, down }, seen) {
   const { value } = COLUMNS.find(({ name }) => name === column), keyed = [];
   for (const known of store.requests.values()) { // without a time of submission, nobody has said yet who it is
@@ -121,10 +117,8 @@ export const CACHED = COLUMNS.findIndex(({ name }) => name === "cached");
 const PARTS = COLUMNS.findIndex(({ name }) => name === "parts");
 const PART_COLORS = ["line2", "warn", "rosefill", "prompt"];
 
-/**
- * A request's row, empty except for its source; `texts` are the elements for its columns' texts, `key` their contents.
- * @param {Request} known
- */
+/** A request's row, empty except for its source; `texts` are the elements for its columns' texts, `key` their contents.
+ * @param {Request} known */
 export function makeRow(known) {
   const cells = COLUMNS.map(({ name, words }, i) => {
     const cell = make(i ? "td" : "th", `rp-of-${name}${words ? " rp-words" : ""}`);
@@ -168,10 +162,8 @@ export const unfoldedFacts = (known) => factList(...COLUMNS.map((column) => fact
 // ---- as a file --------------------------------------------------------------------------------------------
 const round = (v) => (typeof v === "number" ? Math.round(v * 100) / 100 : v ?? "");
 
-/**
- * Columns of the same names as in the export of a whole run (recording/tables.py).
- * @type {[string, (known: Request) => any][]}
- */
+/** Columns of the same names as in the export of a whole run (recording/tables.py).
+ * @type {[string, (known: Request) => any][]} */
 const CSV = [
   ["request", ({ rid }) => rid],
   ["kind", ({ kind }) => kind],

@@ -23,12 +23,10 @@ export function shadesLegend() {
   return { entry, shortest, longest };
 }
 
-/**
- * Shades for the times in view, in ms; the legend says their ends. Returns the shade of one.
+/** Shades for the times in view, in ms; the legend says their ends. Returns the shade of one.
  * @param {Palette} T
  * @param {ReturnType<typeof shadesLegend>} legend
- * @param {"step" | "gap"} what
- */
+ * @param {"step" | "gap"} what */
 export function inkShades(took, T, legend, what) {
   const sorted = Float32Array.from(took).sort(), low = took.length ? quantile(sorted, 0.5) : 0;
   const high = took.length ? Math.max(quantile(sorted, 0.99), low * 2) : 0;

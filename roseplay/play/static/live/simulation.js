@@ -8,15 +8,13 @@ import { factList, factRow } from "../shared/popover.js";
 import { store } from "../shared/store.js";
 import { tableHead } from "../shared/table.js";
 
-/**
- * The answer to GET /ui/simulation; `examples` are steps, for whose ms there is a column each.
+/** The answer to GET /ui/simulation; `examples` are steps, for whose ms there is a column each.
  * @typedef {{label: string, said: string, formula: string, examples: string[],
  *   terms: {name: string, words: string, value: string, origin: string, ms: number[]}[],
  *   points: {engine: string, measures: string, load: string, measured_ms: number, predicted_ms: number | null,
  *     off_percent: number | null, ttft_s: number | null, source: string}[],
  *   gpu: {rows: string[][], source: string}, memory: string[][],
- *   labels: {label: string, means: string, now: boolean}[], not_modelled: string[]}} Origins
- */
+ *   labels: {label: string, means: string, now: boolean}[], not_modelled: string[]}} Origins */
 
 const REAL =
   " Scheduler, prefix cache, KV blocks and traffic are real; a cost model estimates how long each step takes. ";

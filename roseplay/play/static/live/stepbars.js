@@ -15,12 +15,10 @@ const PASSED_MS = 1000;
 /** @param {Bar} bar */
 export const heightOf = ({ low, high }) => low + high;
 
-/**
- * Steps of the window, oldest first; of narrow ones, only the highest. `read` returns the two parts of a step by slot.
+/** Steps of the window, oldest first; of narrow ones, only the highest. `read` returns the two parts of a step by slot.
  * @param {ChartFrame} frame
  * @param {(slot: number) => {low: number, high: number}} read
- * @returns {Bar[]}
- */
+ * @returns {Bar[]} */
 export function collectBars({ window, width }, read) {
   const { steps } = store, bars = [];
   const least = (LEAST_PX * (window.x1 - window.x0)) / width / 1000;
@@ -57,10 +55,8 @@ export function outline(bars, height, gapPx, { window, width }) {
 }
 
 // ---- limits -----------------------------------------------------------------------------------------------
-/**
- * A knob's value over the window, from its value now backwards through its changes: {now, xs (ms), ys}; null is
- * unlimited.
- */
+/** A knob's value over the window, from its value now backwards through its changes: {now, xs (ms), ys}; null is
+ * unlimited. */
 export function limit(name, { x0, x1 }) {
   const xs = [x1], ys = [], now = store.knobs[name] ?? null;
   let value = now;

@@ -29,10 +29,8 @@ const MOVES = {
   End: () => along(rows.rowOf(cursor.rid), store.steps.end - 1, -1, true),
 };
 
-/**
- * Let the pointer and the keys go from cell to cell, zoom and pan.
- * @param {HTMLElement} status where the chosen cell is put into words
- */
+/** Let the pointer and the keys go from cell to cell, zoom and pan.
+ * @param {HTMLElement} status where the chosen cell is put into words */
 export function watch(ofTimeline, status, redraw) {
   [canvas, output, soon] = [ofTimeline, status, redraw];
   onKeys(canvas, (event) => chooses(event) || steers(event));

@@ -217,12 +217,10 @@ function tick() {
   if (demos.caption) course();
 }
 
-/**
- * What stopped the next admission or token in most steps of a stretch of time, and its share of them; null if nothing
+/** What stopped the next admission or token in most steps of a stretch of time, and its share of them; null if nothing
  * has a majority. The server reports it for each step.
  * @param {{x0: number, x1: number}} window
- * @returns {{name: string, share: number} | null}
- */
+ * @returns {{name: string, share: number} | null} */
 function limitIn({ x0, x1 }) {
   const { steps } = store, counts = new Map();
   let total = 0;

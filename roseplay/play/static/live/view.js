@@ -59,10 +59,8 @@ function emitZoom() {
   emit("zoom", view.zoom);
 }
 
-/**
- * The text of a view that has nothing to draw in a stretch of time: what it will show.
- * @param {TimeWindow | null} window
- */
+/** The text of a view that has nothing to draw in a stretch of time: what it will show.
+ * @param {TimeWindow | null} window */
 export const nothingIn = (window, words) => (window && !window.live ? "Nothing here. Esc returns to now." : words);
 
 on("reset", clear);

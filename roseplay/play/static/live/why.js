@@ -7,13 +7,11 @@ import { store, tokenOf } from "../shared/store.js";
 import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 
 /** @typedef {string | {bold: string} | {rid: number}} Part of a sentence */
-/**
- * `cause` is a name in `SENTENCES`, and the others are what that says; times are in ms. `moved`: blocks copied back;
+/** `cause` is a name in `SENTENCES`, and the others are what that says; times are in ms. `moved`: blocks copied back;
  * `outside`: of the model; `masks`: how long its step waited for them.
  * @typedef {{cause: string, took: number, usual?: number | null, tokens?: number, waited?: number, moved?: number,
  *   steps?: number, requests?: number[], blocks?: number, batch?: number, usualBatch?: number, outside?: number,
- *   masks?: number, waits?: {words: string, ms: number}[]}} Reason
- */
+ *   masks?: number, waits?: {words: string, ms: number}[]}} Reason */
 
 const MOST_NAMED = 3;
 const LEAST_BUDGET = 16; // a lower one is not suggested
@@ -23,11 +21,9 @@ const { count, many } = format;
 export const bare = (v) => v < 9.95 ? v.toFixed(1) : count(v);
 export const milliseconds = (v) => `${bare(v)}\u00a0ms`;
 
-/**
- * What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
+/** What is known of a request's token in a step, or of a step that gave it none; null when the step is no longer kept.
  * @returns {{title: string, reason: Reason, sentence: Part[], step: Record<string, any>, token: any,
- *   facts: [string, Part[]][], help: string} | null}
- */
+ *   facts: [string, Part[]][], help: string} | null} */
 export function why(rid, stepId) {
   const { steps, requests, stepRow } = store, row = stepRow(stepId), slot = row & steps.mask;
   if (row < 0) return null;

@@ -9,11 +9,9 @@ import { places } from "../shared/reduce.js";
  * @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean, fields: object}} Known
  */
 
-/**
- * Returns the requests as lines of JSON, or "" if there are none.
+/** Returns the requests as lines of JSON, or "" if there are none.
  * @param {Recording} recording
- * @param {number} ms the moment, in ms from the recording's start
- */
+ * @param {number} ms the moment, in ms from the recording's start */
 export function trafficFrom(recording, ms) {
   const moment = recording.time(ms), known = knownBy(recording, moment), lines = [];
   for (const { at, prompt, before, tokens, ended, fields } of known.values()) {

@@ -9,10 +9,8 @@ const LONG_IDLE_MS = 2000, IDLE_MS = 1000, TAIL_MS = 600; // what is left of a p
 const KEEP_BYTES = 32e6; // a larger recording is not kept parsed
 const LARGEST = 400e6; // characters; browsers' strings cannot be much longer
 
-/**
- * The run in `text`; throws an Error that says what is wrong with it. Positions are ms from its start, long pauses
- * shortened.
- */
+/** The run in `text`; throws an Error that says what is wrong with it. Positions are ms from its start, long pauses
+ * shortened. */
 export class Recording {
   constructor(text, name) {
     if (text.length > LARGEST) {

@@ -3,14 +3,12 @@ import { tell } from "./message.js";
 
 const NO_ANSWER = "the server does not answer";
 
-/**
- * @typedef {object} How
+/** @typedef {object} How
  * @property {Record<string, string | number>} [query]
  * @property {object | File} [body] makes it a POST; an object is sent as JSON
  * @property {boolean} [post] whether it is a POST without a body, too
  * @property {number} [ms] how long to wait for the answer
- * @property {boolean} [text] whether the answer is text, not JSON
- */
+ * @property {boolean} [text] whether the answer is text, not JSON */
 
 /** A line of words as a sentence: with a capital unless it begins with a name, and a full stop unless it has a mark. */
 export function sentence(line) {
@@ -18,12 +16,10 @@ export function sentence(line) {
   return `${first}${line.slice(1)}${/[.?!]$/.test(line) ? "" : "."}`;
 }
 
-/**
- * Returns the server's answer; throws an Error with its reason as a sentence and its `status` if it refuses, or with
+/** Returns the server's answer; throws an Error with its reason as a sentence and its `status` if it refuses, or with
  * status 0 if there is no answer that can be read.
  * @param {string} path below /ui
- * @param {How} [how]
- */
+ * @param {How} [how] */
 export async function ask(path, { query, body, post = body !== undefined, ms, text = false } = {}) {
   const address = `/ui${path}${query ? `?${new URLSearchParams(/** @type {any} */ (query))}` : ""}`;
   const json = body !== undefined && !(body instanceof Blob);
@@ -45,12 +41,10 @@ export async function ask(path, { query, body, post = body !== undefined, ms, te
 /** The newest call, by endpoint. @type {Record<string, Promise<any>>} */
 const lines = {};
 
-/**
- * Call a named endpoint, as programs do, after its earlier calls; resolves to its result, or to undefined, with a
+/** Call a named endpoint, as programs do, after its earlier calls; resolves to its result, or to undefined, with a
  * message, if it was refused.
  * @param {string} endpoint its name
- * @param {Record<string, any>} values of its parameters; all others keep their defaults
- */
+ * @param {Record<string, any>} values of its parameters; all others keep their defaults */
 export function call(endpoint, values) {
   const earlier = lines[endpoint] ?? Promise.resolve();
   const line = earlier.then(() => ask(`/call/${endpoint}`, { body: values }))

@@ -11,12 +11,10 @@ import { time } from "./time.js";
 const LOST_MS = 2500, CHECK_MS = 250;
 const NEEDS_AN_ANSWER = [SENDING, ".rp-lane header", ".rp-hint", ".rp-edit", ".rp-needs-server", ".rp-demo"].join();
 
-/**
- * `server`: no poll has been answered for a while; `engine`: the engine has ended; `slow`: it is overdue, in the
+/** `server`: no poll has been answered for a while; `engine`: the engine has ended; `slow`: it is overdue, in the
  * server's words. `stopped`: figures, the clock and the lanes stand still, and whatever would need an answer is
  * locked.
- * @typedef {{kind: "server" | "engine" | "slow", words: string, stopped: boolean}} Trouble
- */
+ * @typedef {{kind: "server" | "engine" | "slow", words: string, stopped: boolean}} Trouble */
 
 export const connection = {
   /** @type {Trouble | null} */

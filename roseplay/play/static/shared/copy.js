@@ -3,11 +3,9 @@ import { make } from "./dom.js";
 
 export const plain = (text) => new Blob([text], { type: "text/plain" });
 
-/**
- * Copy a text, which may still be being made; returns whether the browser let the page do it. Safari does so only in a
+/** Copy a text, which may still be being made; returns whether the browser let the page do it. Safari does so only in a
  * click, before anything is awaited.
- * @param {string | Promise<string>} text
- */
+ * @param {string | Promise<string>} text */
 export async function copy(text) {
   if (!text) return false;
   try {

@@ -7,14 +7,12 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {Record<string, any>} Values of an element's properties and attributes, such as `aria-label` */
 
-/**
- * An element; strings inside are text.
+/** An element; strings inside are text.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {string | Values} [values] its class, or all that is to be set
  * @param {...(Node | string)} inside
- * @returns {HTMLElementTagNameMap[T]}
- */
+ * @returns {HTMLElementTagNameMap[T]} */
 export function make(tag, values = "", ...inside) {
   const element = set(document.createElement(tag), typeof values === "string" ? {} : values);
   if (values && typeof values === "string") element.className = values;
@@ -22,12 +20,10 @@ export function make(tag, values = "", ...inside) {
   return element;
 }
 
-/**
- * Set properties of an element, and attributes where it has no property of that name. Returns the element.
+/** Set properties of an element, and attributes where it has no property of that name. Returns the element.
  * @template {Element} T
  * @param {T} element
- * @param {Values} values
- */
+ * @param {Values} values */
 export function set(element, values) {
   for (const [name, value] of Object.entries(values)) {
     if (name in element) element[name] = value;
@@ -36,12 +32,10 @@ export function set(element, values) {
   return element;
 }
 
-/**
- * A button that submits nothing, with words or a drawing.
+/** A button that submits nothing, with words or a drawing.
  * @param {Node | string} inside
  * @param {string | Values} [values]
- * @param {...(Node | string)} more
- */
+ * @param {...(Node | string)} more */
 export const makeButton = (inside, values = "", ...more) =>
   set(make("button", values, inside, ...more), { type: "button" });
 
@@ -63,11 +57,9 @@ export const pathIcon = (path) => svg(14, 14, ["path", { d: path, fill: "current
 export const crossIcon = () =>
   svg(10, 10, ["path", { d: "M1 1l8 8M9 1l-8 8", stroke: "currentColor", "stroke-width": 1.4 }]);
 
-/**
- * Calls `onKey` for each key on an element, except those with Ctrl, Alt or Meta; if it returns true, the key has no
+/** Calls `onKey` for each key on an element, except those with Ctrl, Alt or Meta; if it returns true, the key has no
  * other effect.
- * @param {(event: KeyboardEvent) => boolean} onKey
- */
+ * @param {(event: KeyboardEvent) => boolean} onKey */
 export function onKeys(element, onKey) {
   element.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !onKey(event)) return;

@@ -3,10 +3,8 @@
 /** @type {Map<string, Set<(...args: any[]) => void>>} */
 const listeners = new Map();
 
-/**
- * Calls `listener` for each event `name`. Returns a function that ends it.
- * @param {(...args: any[]) => void} listener
- */
+/** Calls `listener` for each event `name`. Returns a function that ends it.
+ * @param {(...args: any[]) => void} listener */
 export function on(name, listener) {
   if (!listeners.has(name)) listeners.set(name, new Set());
   listeners.get(name).add(listener);

@@ -29,10 +29,8 @@ export const format = {
   ms: (v) => (v == null ? "–" : v < 99.95 ? v.toFixed(1) : count(v)),
   /** Milliseconds where there is little room: from one second on in seconds, "1.23 s". */
   shortMs: (v) => (v >= LONG_MS ? `${inSeconds(v)} s` : format.ms(v)),
-  /**
-   * Milliseconds that share a unit: in seconds where one of them is a second or longer.
-   * @param {(number | null)[]} times
-   */
+  /** Milliseconds that share a unit: in seconds where one of them is a second or longer.
+   * @param {(number | null)[]} times */
   times: (times) => {
     const long = times.some((v) => v !== null && v >= LONG_MS);
     return { parts: times.map((v) => long && v !== null ? inSeconds(v) : format.ms(v)), unit: long ? "s" : "ms" };
@@ -64,11 +62,9 @@ export const format = {
     const [low, high] = range.map(format.figure);
     return range.length < 2 || low === high ? "" : `${low}–${high}`;
   },
-  /**
-   * Figures with the unit in which they are shown: milliseconds as seconds if one of them is a second or longer.
+  /** Figures with the unit in which they are shown: milliseconds as seconds if one of them is a second or longer.
    * @param {string} unit
-   * @param {(number | null)[]} values
-   */
+   * @param {(number | null)[]} values */
   inUnit: (unit, values) => {
     if (unit !== "ms" || !values.some((v) => v >= LONG_MS)) return { unit, values };
     return { unit: "s", values: values.map((v) => (v === null ? null : v / 1000)) };

@@ -1,8 +1,7 @@
 /* The data that the server has put into the page; see `page_head` in page.py. */
 import { setTitle } from "./lock.js";
 
-/**
- * A knob, engine setting or sampling parameter, from `Setting.to_dict` in settings.py.
+/** A knob, engine setting or sampling parameter, from `Setting.to_dict` in settings.py.
  * @typedef {object} Setting
  * @property {"whole" | "number" | "switch" | "choice" | "strings" | "text"} kind
  * @property {string} label
@@ -24,18 +23,14 @@ import { setTitle } from "./lock.js";
  * @property {string} [control] the id of its control
  * @property {[number, number, number]} [slider] range and step of a sampling parameter, if it has a slider
  * @property {any} default
- * @property {"row" | "name"} [compared] how two runs may differ in it: "row", it has a row in a table of both
- */
+ * @property {"row" | "name"} [compared] how two runs may differ in it: "row", it has a row in a table of both */
 
-/**
- * A term with the contents of its popover, see `GLOSSARY` in terms.py: an `example`, as it stands in a file, with
+/** A term with the contents of its popover, see `GLOSSARY` in terms.py: an `example`, as it stands in a file, with
  * `notes` on it; vLLM's metrics; for a knob, its name and what its `Setting` says.
  * @typedef {{what: string, example?: string, notes?: string, vllm?: string[], knob?: string} &
- *   Partial<Pick<Setting, "watch" | "costs" | "flag" | "nearest" | "opposite">>} Explained
- */
+ *   Partial<Pick<Setting, "watch" | "costs" | "flag" | "nearest" | "opposite">>} Explained */
 
-/**
- * @typedef {object} Given
+/** @typedef {object} Given
  * @property {Record<string, string>} terms what the controls without a popover mean, by element id
  * @property {Record<string, Explained>} glossary
  * @property {Record<string, any>} tabs what the scripts of extensions' tabs are given, by the tab's name
@@ -50,18 +45,15 @@ import { setTitle } from "./lock.js";
  * @property {import("./records.js").Columns} columns of rows that come without their columns' names
  * @property {{name: string, title: string, shows: string}[]} demos
  * @property {boolean} recordedDemo whether a recording of the first demo came along
- * @property {string | null} recording the name of the recording that the server was started for
- */
+ * @property {string | null} recording the name of the recording that the server was started for */
 
 /** @type {Given} */
 export const given = JSON.parse(document.getElementById("rose-given").textContent);
 
-/**
- * Sets the titles of elements, by their ids, to what they mean, and calls `tried`. Gradio mounts its controls one by
+/** Sets the titles of elements, by their ids, to what they mean, and calls `tried`. Gradio mounts its controls one by
  * one: those that are missing are tried again. A control that says where its value comes from keeps that.
  * @param {Record<string, string>} terms
- * @param {() => void} tried
- */
+ * @param {() => void} tried */
 export function explain(terms, tried, left = 40) {
   const missing = Object.entries(terms).filter(([id, meaning]) => {
     const element = document.getElementById(id);

@@ -26,11 +26,9 @@ class Filled extends Event {}
 /** Whether an event comes from `fill`, not from the user. @param {Event} event */
 export const isFilled = (event) => event instanceof Filled;
 
-/**
- * Put a value into an input, unless it has it already. These events have Gradio's control take it too.
+/** Put a value into an input, unless it has it already. These events have Gradio's control take it too.
  * @param {HTMLInputElement | null} input
- * @param {string | number | boolean} value a boolean is whether it is checked
- */
+ * @param {string | number | boolean} value a boolean is whether it is checked */
 export function fill(input, value) {
   const content = typeof value === "boolean" ? { checked: value } : { value: String(value) };
   const [[name, wanted]] = Object.entries(content);

@@ -12,19 +12,15 @@ export function legendLine(name, width, dash = "", length = 14) {
   return svg(length, 4, ["line", { x2: length, y1: 2, y2: 2, ...look }]);
 }
 
-/**
- * Show which of some buttons are on.
+/** Show which of some buttons are on.
  * @param {Iterable<Element>} buttons
- * @param {(button: any, i: number) => boolean} on
- */
+ * @param {(button: any, i: number) => boolean} on */
 export const press = (buttons, on) =>
   [...buttons].forEach((button, i) => button.setAttribute("aria-pressed", String(on(button, i))));
 
-/**
- * A few words of which one is on.
+/** A few words of which one is on.
  * @param {(word: string) => void} chosen called when another one is chosen
- * @param {number} [at] which is on at first
- */
+ * @param {number} [at] which is on at first */
 export function segmented(label, words, chosen, at = 0) {
   const buttons = words.map((word, i) => makeButton(word, { "aria-pressed": i === at, onclick }));
 

@@ -20,12 +20,10 @@ export function setTitle(element, title) {
   else element.title = title;
 }
 
-/**
- * Lock every control in some parts of the page.
+/** Lock every control in some parts of the page.
  * @param {string} name of the lock
  * @param {string | null} reason null unlocks them
- * @param {string} selectors of the parts
- */
+ * @param {string} selectors of the parts */
 export function lock(name, reason, selectors) {
   if (reason === null ? !locks.delete(name) : locks.get(name)?.reason === reason) return;
   if (reason !== null) locks.set(name, { reason, selectors });

@@ -11,8 +11,7 @@ import { store } from "./store.js";
 import { AsTable } from "./table.js";
 import { time } from "./time.js";
 
-/**
- * @typedef {object} PanelSpec
+/** @typedef {object} PanelSpec
  * @property {string} name
  * @property {number} [every] drawn at each so many beats; without it, only when `soon` is called
  * @property {boolean} [follows] drawn again when another request is pointed at
@@ -22,13 +21,10 @@ import { time } from "./time.js";
  * @property {(Node | string)[]} [head] what stands at the right of its head
  * @property {import("./table.js").TableSpec} [table] the same for people who cannot see it or want to read it
  * @property {Draw} [draw]
- * @property {() => string} [describe] what it shows, for screen readers
- */
+ * @property {() => string} [describe] what it shows, for screen readers */
 
-/**
- * Draws a view of a size in CSS pixels at the view time of its beat; returns false where it cannot draw now.
- * @typedef {(width: number, height: number, now: number) => boolean | void} Draw
- */
+/** Draws a view of a size in CSS pixels at the view time of its beat; returns false where it cannot draw now.
+ * @typedef {(width: number, height: number, now: number) => boolean | void} Draw */
 
 const BEAT_MS = 125, TICK_MS = 20;
 const MOST_SHARE = 0.3; // of the main thread; a slow machine gets fewer beats, not a stuck page

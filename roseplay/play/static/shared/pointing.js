@@ -1,11 +1,9 @@
 /* What the pointer or the keys are on, in any view: a request, a step, and the selected token. */
 import { emit, on } from "./events.js";
 
-/**
- * @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number,
+/** @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number,
  *   around?: DOMRect}}
- *   Selected
- */
+ *   Selected */
 
 export const pointing = {
   /** @type {number | null} */

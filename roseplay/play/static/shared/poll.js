@@ -93,10 +93,8 @@ function take(delta) {
   return due - now;
 }
 
-/**
- * Show the connection's state in `element`, and begin to ask where there is an engine.
- * @param {() => string} stamps what the page has of its lanes
- */
+/** Show the connection's state in `element`, and begin to ask where there is an engine.
+ * @param {() => string} stamps what the page has of its lanes */
 function start(element, stamps) {
   indicator = element;
   have = stamps;

@@ -4,8 +4,7 @@ import { crossIcon, make, makeButton, phone } from "./dom.js";
 import { emit, on } from "./events.js";
 import { colorOf, hueOf } from "./theme.js";
 
-/**
- * @typedef {object} PopoverSpec
+/** @typedef {object} PopoverSpec
  * @property {string} name whose it is
  * @property {string} title
  * @property {number} [x] of the point of the window beside which it opens
@@ -20,8 +19,7 @@ import { colorOf, hueOf } from "./theme.js";
  * @property {() => string} [news] changes when it has to be filled, or the server to be asked, again
  * @property {number} [rid] the request whose hue it has
  * @property {boolean} [quiet] whether screen readers read it only where the focus is
- * @property {() => void} [closed] called when it has been closed, in whichever way
- */
+ * @property {() => void} [closed] called when it has been closed, in whichever way */
 
 const GAP = 14, EDGE = 8, BESIDE = 8;
 const AGAIN_MS = 700, BUSY_MS = 2000, BUSY = 503; // when to ask again
@@ -120,11 +118,9 @@ function fit() {
   box.style.top = `${Math.max(EDGE, Math.min(innerHeight - height - EDGE, top))}px`;
 }
 
-/**
- * Its corner, on a side with enough room, so that it does not cover its subject: the side that an opener asks for,
+/** Its corner, on a side with enough room, so that it does not cover its subject: the side that an opener asks for,
  * otherwise the emptier one.
- * @param {PopoverSpec} spec
- */
+ * @param {PopoverSpec} spec */
 function corner({ x, y, around, opener, side }, width, height) {
   const free = opener ? opener.getBoundingClientRect() : around || { left: x, right: x, top: y, bottom: y };
   const gap = opener || around ? BESIDE : GAP, rail = opener && opener.closest("#rp-rail");

@@ -30,10 +30,8 @@ class Ring {
     return this.end++ & this.mask;
   }
 
-  /**
-   * A function that adds a row, given as a list with these columns, and returns its slot. Missing numbers are 0, or
-   * NaN in a column of fractions; other missing values are null.
-   */
+  /** A function that adds a row, given as a list with these columns, and returns its slot. Missing numbers are 0, or
+   * NaN in a column of fractions; other missing values are null. */
   filler(names) {
     const columns = this.names.map((name) => ({
       column: this[name],
@@ -57,12 +55,10 @@ class Ring {
   }
 }
 
-/**
- * @template {Record<string, new (size: number) => any>} C
+/** @template {Record<string, new (size: number) => any>} C
  * @param {number} capacity a power of two
  * @param {C} columns
- * @returns {Ring & {[K in keyof C]: InstanceType<C[K]>}}
- */
+ * @returns {Ring & {[K in keyof C]: InstanceType<C[K]>}} */
 const ring = (capacity, columns) => /** @type {any} */ (new Ring(capacity, columns));
 
 const tokens = ring(1 << 16, TOKENS);
@@ -77,15 +73,11 @@ const steps = ring(1 << 14, {
 const entries = ring(1 << 18, ENTRIES);
 
 /** @import { RequestRecord } from "./records.js" */
-/**
- * A request, and the times at which it was preempted, ran again, and copied a block before it wrote to it.
- * @typedef {RequestRecord & Record<"preempted" | "resumed" | "copied", number[]> & {rid: number}} Request
- */
+/** A request, and the times at which it was preempted, ran again, and copied a block before it wrote to it.
+ * @typedef {RequestRecord & Record<"preempted" | "resumed" | "copied", number[]> & {rid: number}} Request */
 
-/**
- * With the server's figures, and the earlier burst with which it is compared.
- * @typedef {{id: number, t: number, requests: Request[], figures?: Record<string, any>, compared?: number}} Burst
- */
+/** With the server's figures, and the earlier burst with which it is compared.
+ * @typedef {{id: number, t: number, requests: Request[], figures?: Record<string, any>, compared?: number}} Burst */
 
 /** @returns {Request} */
 const unknown = (rid) => ({ rid, ...newRequest(), preempted: [], resumed: [], copied: [] });
@@ -154,10 +146,8 @@ export const laneOf = (rid) => store.requests.get(rid)?.lane ?? null;
 /** "#7", and its lane where it has one: "#7 lane 2". */
 export const requestName = (rid) => `#${rid}${laneOf(rid) === null ? "" : ` lane ${laneOf(rid)}`}`;
 
-/**
- * A request's token in a step, the first if there are several: when it came, the gap before it (NaN: the answer's
- * first), the one that was usual then (NaN: unknown) and, if it was late, why; undefined: there is none.
- */
+/** A request's token in a step, the first if there are several: when it came, the gap before it (NaN: the answer's
+ * first), the one that was usual then (NaN: unknown) and, if it was late, why; undefined: there is none. */
 export function tokenOf(rid, step) {
   const { tokens } = store;
   for (let i = tokens.lowerBound(tokens.step_id, step); i < tokens.end; i++) {

@@ -1,11 +1,9 @@
 /* A file from the user: chosen by a button, or dropped into a part of the page. */
 
-/**
- * Calls `take` with each file.
+/** Calls `take` with each file.
  * @param {HTMLInputElement} input the file input that it opens
  * @param {HTMLElement} zone where a file can be dropped; it has the class rp-over while one is held over it
- * @param {(file: File) => void} take
- */
+ * @param {(file: File) => void} take */
 export function takeFiles(button, input, zone, take) {
   const over = (yes) => zone.classList.toggle("rp-over", yes);
   button.onclick = () => input.click();

@@ -13,10 +13,8 @@ const KEEP_CUTS = 64;
 /** @type {{offset: number | null, last: number | null, source: (() => number) | null, stopped: number | null}} */
 const state = { offset: null, last: null, source: null, stopped: null };
 
-/**
- * Idle stretches that views leave out; `before`: ms cut out before this one.
- * @type {{from: number, to: number, before: number}[]}
- */
+/** Idle stretches that views leave out; `before`: ms cut out before this one.
+ * @type {{from: number, to: number, before: number}[]} */
 const cuts = [];
 /** @type {number | null} */
 let lastWork = null;
@@ -24,10 +22,8 @@ let lastWork = null;
 export const time = { cuts, sync, follow, stop, stopped, reset, work, idle, x, now };
 
 // ---- engine time ------------------------------------------------------------------------------------------
-/**
- * Take the engine's time from a delta. Deltas arrive late by their time on the way, so the largest offset seen is the
- * best one. It may fall slowly, in case the two clocks drift apart.
- */
+/** Take the engine's time from a delta. Deltas arrive late by their time on the way, so the largest offset seen is the
+ * best one. It may fall slowly, in case the two clocks drift apart. */
 function sync(engineNow) {
   if (typeof engineNow !== "number" || state.source) return;
   const offset = engineNow - performance.now();

@@ -7,8 +7,7 @@
 /** @typedef {import("./records.js").Said} Said */
 /** @typedef {import("./records.js").Sentence} Sentence */
 
-/**
- * An answer of GET /ui/delta, or what a replay makes of a recording. Times are milliseconds of the engine's clock.
+/** An answer of GET /ui/delta, or what a replay makes of a recording. Times are milliseconds of the engine's clock.
  * @typedef {object} Delta
  * @property {string} boot_id which life of the server this is
  * @property {number} next the cursor of the next poll
@@ -23,29 +22,21 @@
  * @property {string | null} [notice] a line that stays until its reader dismisses it
  * @property {{lanes: LaneNews[], steady?: Steady, traffic?: Played}} [own] what this tab lacks of its lanes, its
  *   steady traffic and what it plays from a file
- * @property {Start} [start] instead of all else, until the engine is live
- */
+ * @property {Start} [start] instead of all else, until the engine is live */
 
-/**
- * The newest steady traffic of a tab, `SteadyTraffic.figures` in steady.py: `rate` requests a second for `seconds` so
+/** The newest steady traffic of a tab, `SteadyTraffic.figures` in steady.py: `rate` requests a second for `seconds` so
  * far, prompts of a `kind` that people call `label`, and why it has `stopped` by itself.
  * @typedef {{on: boolean, rate: number, spacing: "poisson" | "even", kind: string, label: string,
  *   max_new_tokens: number, seed: number, sent: number, done: number, waiting: number, seconds: number,
- *   stopped: string | null}} Steady
- */
+ *   stopped: string | null}} Steady */
 
-/**
- * A file of traffic, `OwnTraffic.figures` in traffic/own_traffic.py: `span_s` is from its first arrival to its last.
- * @typedef {{name: string, requests: number, span_s: number}} TrafficFile
- */
+/** A file of traffic, `OwnTraffic.figures` in traffic/own_traffic.py: `span_s` is from its first arrival to its last.
+ * @typedef {{name: string, requests: number, span_s: number}} TrafficFile */
 
-/**
- * The newest traffic that a tab played from a file: `FileTraffic.figures` in own.py.
- * @typedef {TrafficFile & Pick<Steady, "on" | "seed" | "sent" | "done" | "waiting" | "seconds" | "stopped">} Played
- */
+/** The newest traffic that a tab played from a file: `FileTraffic.figures` in own.py.
+ * @typedef {TrafficFile & Pick<Steady, "on" | "seed" | "sent" | "done" | "waiting" | "seconds" | "stopped">} Played */
 
-/**
- * The progress of the engine's start.
+/** The progress of the engine's start.
  * @typedef {object} Start
  * @property {string} model
  * @property {string} note why the start before failed
@@ -55,64 +46,47 @@
  * @property {string} stage the title of the one that runs, or that failed
  * @property {number | null} share of it that is done
  * @property {{message: string, command: string} | null} failed
- * @property {StartStage[]} stages
- */
+ * @property {StartStage[]} stages */
 
-/**
- * `words`: how far it is, or what it is.
+/** `words`: how far it is, or what it is.
  * @typedef {{title: string, words: string, state: "waiting" | "running" | "done" | "skipped" | "failed",
- *   share: number | null, seconds: number | null}} StartStage
- */
+ *   share: number | null, seconds: number | null}} StartStage */
 
-/**
- * What holds now, as in a recording; and of the engine what a recording's header has, and what is live.
+/** What holds now, as in a recording; and of the engine what a recording's header has, and what is live.
  * @typedef {Partial<RecordedSnapshot> & {info?: Info | null, knobs?: Record<string, any>,
- *   columns?: Columns, story?: Said | null, demo?: DemoCaption | null, pace?: Pace}} Snapshot
- */
+ *   columns?: Columns, story?: Said | null, demo?: DemoCaption | null, pace?: Pace}} Snapshot */
 
-/**
- * Values that suit the model's speed: the page's burst size, answer length and rate, and each demo's length or why it
+/** Values that suit the model's speed: the page's burst size, answer length and rate, and each demo's length or why it
  * is absent.
  * @typedef {{burst: number, answer: number, rate: number,
- *   demos: {name: string, seconds?: number, absent?: string}[]}} Pace
- */
+ *   demos: {name: string, seconds?: number, absent?: string}[]}} Pace */
 
-/**
- * Another server's load at a time; null for figures that it does not report.
+/** Another server's load at a time; null for figures that it does not report.
  * @typedef {LoadFigures & {t: number, replicas?: Record<string, LoadFigures>}} Load `replicas`: of each engine, by its
- *   name, where there are several behind the server's address
- */
+ *   name, where there are several behind the server's address */
 
-/**
- * @typedef {{of: "gap" | "step" | "preempted" | "rows" | "element", id?: string, t?: number, request?: number,
- *   step?: number, burst?: number, requests?: number[], label?: string}} Ring `t`: when it was as the caption says
- */
+/** @typedef {{of: "gap" | "step" | "preempted" | "rows" | "element", id?: string, t?: number, request?: number,
+ *   step?: number, burst?: number, requests?: number[], label?: string}} Ring `t`: when it was as the caption says */
 
 /** @typedef {Record<string, any>} Stats */
 
-/**
- * What a tab lacks of one of its lanes, from 1: the stamp to send back with the next poll, all turns by their requests
+/** What a tab lacks of one of its lanes, from 1: the stamp to send back with the next poll, all turns by their requests
  * where which there are has changed, and those that are new or have grown; the figures are the newest turn's.
  * @typedef {{lane: number, rid: number | null, title: string, have: string, order: number[] | null, turns: TurnNews[],
  *   state?: "queued" | "waiting" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error",
  *   waiting_ms: number | null, prompt?: number, tokens?: number, computed?: number, target?: number, cached?: number,
  *   ttft_ms?: number | null, itl_p50?: number | null, tok_s?: number | null, reason?: string | null,
- *   error?: string | null}} LaneNews
- */
+ *   error?: string | null}} LaneNews */
 
-/**
- * What a tab lacks of a turn: `model` is given where it is not the one that runs; `left_out` turns before it had no
+/** What a tab lacks of a turn: `model` is given where it is not the one that runs; `left_out` turns before it had no
  * room in its prompt; `widths` are the lengths of the new tokens in UTF-16 units, `times` hundredths of a millisecond
  * since the token before, `late` when late tokens came and the gap that was usual then. `no_role`: there is a system
  * prompt, for which the chat template has no role; `thinking`: the prompt ends where the model begins to think.
  * @typedef {{rid: number, question: string, model?: string, left_out: number, text_from: number, text: string,
  *   tokens_from: number, widths: number[], times: number[], late: [t: number, usual: number][], no_role?: boolean,
- *   thinking?: boolean, state?: string, prompt?: number, cached?: number, error?: string | null}} TurnNews
- */
+ *   thinking?: boolean, state?: string, prompt?: number, cached?: number, error?: string | null}} TurnNews */
 
-/**
- * A stretch of view time in ms; tick labels count from `now`.
- * @typedef {{x0: number, x1: number, now: number, live: boolean}} TimeWindow
- */
+/** A stretch of view time in ms; tick labels count from `now`.
+ * @typedef {{x0: number, x1: number, now: number, live: boolean}} TimeWindow */
 
 export {};

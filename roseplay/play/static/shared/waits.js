@@ -18,11 +18,9 @@ export const isPreempted = (known) => known.preempted.length > known.resumed.len
 export const isWaiting = (known) =>
   !isOver(known) && (isPreempted(known) || (known.scheduled === null && !known.computed && known.first === null));
 
-/**
- * The parts of a request's time to first token that matter, each in ms with its words.
+/** The parts of a request's time to first token that matter, each in ms with its words.
  * @param {Request} known
- * @returns {{words: string, ms: number}[]}
- */
+ * @returns {{words: string, ms: number}[]} */
 export function partsOf(known) {
   return (known.ttft_parts || []).map((ms, i) => ({ words: PARTS[i], ms })).filter(({ ms }) => ms >= LEAST_MS);
 }
@@ -37,11 +35,9 @@ const first = (known) => (isPreempted(known) && known.scheduled !== null ? known
 let places = null;
 on("frame", () => (places = null));
 
-/**
- * A request's place in the queue, from 1, or null if it does not wait or the order is unknown, as under scheduling
+/** A request's place in the queue, from 1, or null if it does not wait or the order is unknown, as under scheduling
  * policies. Preempted requests enter first, in the order in which they first did, then others in order of submission.
- * @returns {number | null}
- */
+ * @returns {number | null} */
 function placeInLine(rid) {
   if (store.absent.steps || (store.knobs.scheduling_policy || "fcfs") !== "fcfs") return null;
   if (!places) {

@@ -21,12 +21,10 @@ export function throughputAxis(rows, area) {
   return { x: (row) => place(of(row)), ticks: evenTicks(place, PARTS, step, "tok/s") };
 }
 
-/**
- * The setting's values on a log scale; null, no limit, is beyond the others. Ticks are powers of two, or the values if
+/** The setting's values on a log scale; null, no limit, is beyond the others. Ticks are powers of two, or the values if
  * each is double the one before.
  * @param {(number | null)[]} values
- * @param {Area} area
- */
+ * @param {Area} area */
 export function valueAxis(values, area, doubles = false) {
   const known = values.filter((value) => value !== null), low = Math.min(...known), high = Math.max(...known, low * 2);
   const end = known.length < values.length ? high * 2 : high;

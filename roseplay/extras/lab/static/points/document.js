@@ -8,12 +8,10 @@ import { ARMS } from "../state.js";
 /* What is varied by sending other traffic. */
 const TRAFFIC = { rate_per_s: "Rate", prompt_tokens: "Prompt tokens" };
 
-/**
- * One measured value in the server's summary, null for no limit; in a search, `left` is the range of values that are
+/** One measured value in the server's summary, null for no limit; in a search, `left` is the range of values that are
  * left after the try.
  * @typedef {{value: number | null, kept: boolean, requests: number, runs: number, misses?: Record<string, number>,
- *   figures: Record<string, {median: number | null, range: (number | null)[]}>, left?: number[] | null}} Row
- */
+ *   figures: Record<string, {median: number | null, range: (number | null)[]}>, left?: number[] | null}} Row */
 
 /** The arms that a sweep or a search has measured. @returns {ArmName[]} */
 export const armsOf = (document) => document && document.summary.b ? ARMS : ["A"];
@@ -21,11 +19,9 @@ export const armsOf = (document) => document && document.summary.b ? ARMS : ["A"
 /** The part of the summary that an arm has of its own: its `points`, `knee` and `peak`. @param {ArmName} arm */
 export const summaryOf = (document, arm) => arm === "A" ? document.summary : document.summary.b;
 
-/**
- * The rows of an arm's sweep in rising order, or of a search in the order of its tries.
+/** The rows of an arm's sweep in rising order, or of a search in the order of its tries.
  * @param {ArmName} [arm]
- * @returns {Row[]}
- */
+ * @returns {Row[]} */
 export const rowsOf = (document, arm = "A") => document ? summaryOf(document, arm).points : [];
 
 /** The rows of all arms, and whose they are; the arm is "" if there is only one. */

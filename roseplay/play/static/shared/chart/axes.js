@@ -11,13 +11,11 @@ const BESIDE_PX = 6, UNDER_PX = 13;
 const OVER_PX = 10; // how far words under an area may extend beyond its right
 const APART_PX = 4;
 
-/**
- * The grid with its words, and the base line.
+/** The grid with its words, and the base line.
  * @param {Pen} pen
  * @param {Area} area
  * @param {{x: Tick[], y: Tick[]}} ticks
- * @param {Palette} T
- */
+ * @param {Palette} T */
 export function drawAxes(pen, area, { x, y }, T) {
   drawLevels(pen, area, y, T);
   drawUprights(pen, area, x, T);

@@ -22,13 +22,11 @@ export const plotlyLoaded = new Promise((done) => {
 
 const touch = matchMedia("(pointer: coarse)");
 
-/**
- * @typedef {object} AxesSpec
+/** @typedef {object} AxesSpec
  * @property {{l: number, r: number, t: number, b: number}} margin
  * @property {boolean} [zooms] whether a box can be drawn to zoom into
  * @property {(x: number[] | null, y: number[] | null) => void} zoomed gets the ranges that the user has changed
- * @property {() => void} cleared by a double click
- */
+ * @property {() => void} cleared by a double click */
 
 export class PlotlyAxes {
   /** @param {HTMLElement} plot @param {AxesSpec} spec */
@@ -46,12 +44,10 @@ export class PlotlyAxes {
     return performance.now() - this.pressed < DRAG_MS;
   }
 
-  /**
-   * Draw the axes of `layout`, in Plotly's words, if they are others than before.
+  /** Draw the axes of `layout`, in Plotly's words, if they are others than before.
    * @param {{xaxis: any, yaxis: any}} layout
    * @param {number} width of plot and margin
-   * @param {Palette} T
-   */
+   * @param {Palette} T */
   show(layout, width, height, T) {
     const { Plotly } = window, { plot } = this;
     const axes = { ...this.base(width, height, T), ...layout };

@@ -10,21 +10,17 @@ export function linear(low, high, from, to) {
   return Object.assign((value) => from + (value - low) * each, { value: (px) => low + (px - from) / each });
 }
 
-/**
- * A logarithmic scale: equal factors are equally far apart, and values below `low` are placed at `low`.
- * @returns {Scale}
- */
+/** A logarithmic scale: equal factors are equally far apart, and values below `low` are placed at `low`.
+ * @returns {Scale} */
 export function logarithmic(low, high, from, to) {
   const place = linear(Math.log(low), Math.log(high), from, to);
   const scale = (value) => place(Math.log(Math.max(low, value)));
   return Object.assign(scale, { value: (px) => Math.exp(place.value(px)) });
 }
 
-/**
- * The round values of a logarithmic axis: 1, 2 and 5 times each power of ten, or fewer so that there are at most
+/** The round values of a logarithmic axis: 1, 2 and 5 times each power of ten, or fewer so that there are at most
  * `most`.
- * @returns {number[]}
- */
+ * @returns {number[]} */
 export function logValues(low, high, most) {
   for (const firsts of [[1, 2, 5], [1, 3], [1]]) {
     const values = [];

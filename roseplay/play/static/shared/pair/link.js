@@ -26,11 +26,9 @@ export async function linkTo(pair) {
   return `${location.origin}${location.pathname}#${NAME}=${encodeURIComponent(letters)}`;
 }
 
-/**
- * The pair in an address's fragment; null if it names none. Throws an Error of one line if it is damaged.
+/** The pair in an address's fragment; null if it names none. Throws an Error of one line if it is damaged.
  * @param {string} fragment
- * @returns {Promise<Pair | null>}
- */
+ * @returns {Promise<Pair | null>} */
 export async function pairIn(fragment) {
   const letters = new URLSearchParams(fragment.slice(1)).get(NAME);
   if (letters === null) return null;

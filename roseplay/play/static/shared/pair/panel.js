@@ -8,13 +8,11 @@ import { describePair, drawPair, figureText } from "./picture.js";
 
 /** @import { Pair } from "../types.js" */
 
-/**
- * @typedef {object} PairSpec
+/** @typedef {object} PairSpec
  * @property {HTMLElement} around the element that gets `data-pair`
  * @property {string} back what the button is called that leads back to the charts
  * @property {(open: boolean) => void} opened the user opens the picture or goes back
- * @property {() => Node[]} [more] buttons that stand beside the picture's and on the line
- */
+ * @property {() => Node[]} [more] buttons that stand beside the picture's and on the line */
 
 export class PairPanel extends Panel {
   /** @param {HTMLElement} element a panel @param {PairSpec} spec */

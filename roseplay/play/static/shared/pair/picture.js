@@ -21,14 +21,12 @@ const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60;
 
 const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-serif`;
 
-/**
- * Draw a picture over the whole of a pen's canvas.
+/** Draw a picture over the whole of a pen's canvas.
  * @param {Pen} pen
  * @param {number} width
  * @param {number} height
  * @param {Pair} pair
- * @param {Palette} T
- */
+ * @param {Palette} T */
 export function drawPair(pen, width, height, pair, T) {
   pen.fill(T.surface, 0, 0, width, height);
   const wide = width - 2 * SIDE_PX, narrow = width < NARROW_PX;
