@@ -18,6 +18,7 @@ from roseplay.play.playground import Playground
 from tests.browsers import DESKTOP, PHONE, TIMEOUT_MS
 from tests.play.conftest import serving as serve
 from tests.play.fake_engine import FakeEngine
+from tests.quiet import QuietMachine
 
 REFUSED = "the server responded with a status of 422"  # the browser logs this on its console
 expect.set_options(timeout=TIMEOUT_MS)
@@ -58,7 +59,7 @@ class Served:
 @contextmanager
 def serving(engine: Any, playground: Playground | None = None) -> Iterator[Served]:
     """Serve the page of an engine, then close it."""
-    playground = playground or Playground(engine)
+    playground = playground or Playground(engine, machine=QuietMachine())
     with serve(engine, playground) as address:
         yield Served(address, engine, playground)
     engine.close()

@@ -33,7 +33,7 @@ from roseplay.recording.recorder import Recorder
 from roseplay.recording.rows import PageTime
 from roseplay.recording.run import Run
 from roseplay.serve.submissions import Submissions
-from roseplay.traffic.environment import environment
+from roseplay.traffic.environment import Machine, environment
 from roseplay.traffic.measured_speed import MeasuredSpeed
 
 FRAME_S = 0.1
@@ -49,6 +49,7 @@ class Playground:
         record: a new file for the run. Raises ``OSError`` if it cannot be created.
         keep: how much of the run is kept in memory: ``keep_bytes`` or ``keep_s`` of ``Recorder``.
         after: the playground of the previous engine, which has ended; visitors' tabs are kept, and results of services.
+        machine: whose load may explain what a comparison shows, by default this one.
 
     Attributes:
         notice: a line that every page shows until it is dismissed.
@@ -65,6 +66,7 @@ class Playground:
         record: str | None = None,
         keep: Mapping[str, Any] | None = None,
         after: Playground | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.engine = engine
         self.boot_id = uuid.uuid4().hex[:12]
@@ -81,7 +83,8 @@ class Playground:
         self._ring = FrameRing()
         absent = engine.capabilities.reasons
         self._run = Run(self.knobs(), {"absent": dict(absent)}, keep_ms=KEEP_MS)
-        self._story = Story(self._run)
+        machine = machine or Machine()
+        self._story = Story(self._run, machine.others_s)
         about = self.requests.registry, self._about, self.knobs()
         self._recorder = Recorder(*about, absent=absent, file=record, **(keep or {}))
         self._builder = FrameBuilder(
@@ -104,6 +107,7 @@ class Playground:
             now_ms=self._time.now,
             speed=lambda: self._speed.speed,
             stats=lambda: self._builder.latest,
+            overloaded=machine.overloaded,
         )
         self.demos = DemoPlayer(context)
         self._events = engine.telemetry.reader(from_start=True)

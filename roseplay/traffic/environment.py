@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,9 +38,43 @@ def environment(*, threads: int, device: str) -> dict[str, Any]:
     }
 
 
-def overloaded() -> bool:
-    """Whether clearly more threads wanted to run than there are cores, on average over the last minute."""
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > _OVERLOADED * num_cpus()
+class Machine:
+    """How busy this machine is."""
+
+    def overloaded(self) -> bool:
+        """Whether clearly more threads wanted to run than there are cores, on average over the last minute."""
+        return hasattr(os, "getloadavg") and os.getloadavg()[0] > _OVERLOADED * num_cpus()
+
+    def others_s(self) -> float | None:
+        """Returns the CPU time that was not this program's so far, in seconds; ``None`` where the system does not tell.
+
+        Counted are the processors that this process may use; its children belong to this program.
+        """
+        try:
+            cpus = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+            rows = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+            busy = sum(sum(map(int, row[1:4] + row[6:9])) for row in rows if row[0] in cpus)  # all but idle and iowait
+            own = sum(_ticks(pid) for pid in _family(os.getpid()))
+        except (AttributeError, OSError, ValueError):
+            return None  # not Linux
+        return (busy - own) / os.sysconf("SC_CLK_TCK")
+
+
+def _family(pid: int) -> Iterator[int]:
+    """Yields a process and its descendants."""
+    yield pid
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has ended
+            for child in thread.read_text().split():
+                yield from _family(int(child))
+
+
+def _ticks(pid: int) -> int:
+    """Returns the CPU time of a process and its ended children, 0 if it has ended itself."""
+    try:
+        return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    except OSError:
+        return 0
 
 
 def num_cpus() -> int:

@@ -75,7 +75,7 @@ def page_of(live: Served) -> Served:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the first demo wait for Next or for its bursts, so that a busy machine skips no caption and no number."""
-    monkeypatch.setattr(player, "LIMIT_S", BURST_MS / 1000)
+    monkeypatch.setattr(player, "LONGEST", 100)
     scenes = tuple(replace(scene, read_s=0.2 if scene.burst else 600.0) for scene in BUDGET.scenes)
     monkeypatch.setitem(DEMOS, "budget", replace(BUDGET, scenes=scenes))
 

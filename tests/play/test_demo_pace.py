@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,10 +16,13 @@ from roseplay.formats.numbers import whole
 from roseplay.play.bursts import default_traffic
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import ACT_S, plan
+from roseplay.play.demos.player import LONGEST
 from roseplay.play.playground import Playground
+from roseplay.play.story.burst_facts import GIVE_UP_MS
 from roseplay.traffic.pace import Speed
 from tests.play.fake_engine import INFO
 from tests.play.paced_engine import PacedEngine
+from tests.quiet import QuietMachine
 from tests.waiting import wait_until
 
 TAB, FRAME_NS = "tab-of-mine", 100_000_000
@@ -44,6 +48,14 @@ def test_over_another_server_demos_change_only_what_it_can_change() -> None:
         plan(BUDGET, None, small, knobs)
 
 
+@pytest.mark.parametrize("speed", SPEEDS.values(), ids=SPEEDS)
+def test_no_burst_is_given_up_while_a_demo_waits_for_it(speed: Speed) -> None:
+    """Otherwise all its answers would have come, and none of its figures be known."""
+    for demo in DEMOS.values():
+        with suppress(ValueError):  # this model is too slow or too fast for it
+            assert 1000 * LONGEST * plan(demo, speed, INFO, Knobs().to_dict()).whole_s < GIVE_UP_MS
+
+
 class Said(NamedTuple):
     """The figures of a caption, the time at which it was shown, and the last burst sent by then."""
 
@@ -58,7 +70,7 @@ class Watched:
 
     def __init__(self, speed: Speed) -> None:
         self.engine = PacedEngine(speed)
-        self.playground = Playground(self.engine)
+        self.playground = Playground(self.engine, machine=QuietMachine())
         self.said: list[Said] = []
         self.steps: list[StepEvent] = []
         self._due = self._cursor = 0

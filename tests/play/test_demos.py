@@ -20,15 +20,16 @@ from roseplay.play.demos.asked import ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import plan, reading_s
-from roseplay.play.demos.player import LIMIT_S, DemoBusyError, judgement
+from roseplay.play.demos.player import DemoBusyError, judgement
 from roseplay.play.demos.script import CUT, QUESTIONS, Demo, DemoBurst, Scene, lane_prompts, reading
 from roseplay.play.playground import Playground
-from roseplay.play.story.burst_facts import GIVE_UP_MS, BurstFacts, Gap, LongestStep
+from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, longest
 from roseplay.traffic.difference import difference
 from tests.play.conftest import poll
 from tests.play.fake_engine import INFO, FakeEngine
 from tests.play.test_story import A_BURST
+from tests.quiet import QuietMachine
 from tests.waiting import wait_until
 
 MINE, YOURS = "tab-of-mine", "tab-of-yours"
@@ -62,9 +63,8 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
     """A playground that runs on its own, with one demo that takes a moment and one that takes minutes."""
     for demo in (SHORT, GUESS, LONG):
         monkeypatch.setitem(DEMOS, demo.name, demo)
-    monkeypatch.setattr("roseplay.play.demos.player.overloaded", lambda: False)
     engine = FakeEngine(run=True, step_s=0.002)
-    playground = Playground(engine)
+    playground = Playground(engine, machine=QuietMachine())
     playground.start()
     yield playground
     playground.close()
@@ -123,17 +123,12 @@ def test_a_guess_is_not_judged_if_other_programs_may_have_hidden_the_difference(
 
 
 def test_a_run_that_is_cut_says_so_and_judges_no_guess(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roseplay.play.demos.player.LIMIT_S", 0.1)
+    monkeypatch.setattr("roseplay.play.demos.player.LONGEST", 0)
     running.engine.pause()
     begun(running, "guess")
     running.demos.next(MINE, 2)
     last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
     assert last["figures"] == {"cut_limit": "0 s", "cut_done": "0", "cut_size": "3"}
-
-
-def test_no_burst_is_given_up_while_a_demo_waits_for_it() -> None:
-    """Otherwise all its answers would have come, and none of its figures be known."""
-    assert GIVE_UP_MS > 1000 * LIMIT_S
 
 
 def test_stop_restores_knobs_but_those_to_keep(running: Playground) -> None:

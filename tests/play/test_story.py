@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +21,8 @@ from roseplay.play.story.pair import before_and_after, burst_pair
 from roseplay.play.story.story import KEEP_MS, Story
 from roseplay.play.story.words import guesses, what_happened
 from roseplay.recording.run import Run
+from roseplay.traffic.environment import Machine, num_cpus
+from tests.waiting import wait_until
 
 KNOBS = Knobs().to_dict()
 STREAMING, BURST = 1, (10, 11)
@@ -54,18 +59,18 @@ def figures(burst: int = 1, **more: Any) -> dict[str, Any]:
 class StoryOfFrames(Story):
     """Its run takes each frame first."""
 
-    def __init__(self, knobs: dict[str, Any]) -> None:
+    def __init__(self, knobs: dict[str, Any], others_s: Callable[[], float | None] = lambda: None) -> None:
         self.run = Run(knobs, keep_ms=KEEP_MS)
-        super().__init__(self.run)
+        super().__init__(self.run, others_s)
 
     def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
         self.run.take(frame)
         return super().take(frame)
 
 
-def an_answer_streams(knobs: dict[str, Any] = KNOBS) -> Story:
+def an_answer_streams(knobs: dict[str, Any] = KNOBS, others_s: Callable[[], float | None] = lambda: None) -> Story:
     """A story of five tokens, 5 ms apart, until 30 ms."""
-    story = StoryOfFrames(knobs)
+    story = StoryOfFrames(knobs, others_s)
     story.take(frame(10, requests=[submitted(STREAMING, 0), [STREAMING, "first", 5, {"ttft_ms": 5}]]))
     story.take(frame(31, tokens=[TokenRow(STREAMING, 10 + 5 * i, 5.0, i) for i in range(5)]))
     return story
@@ -205,7 +210,40 @@ def test_gaps_in_another_slow_motion_are_not_the_usual_ones() -> None:
 )
 def test_a_comparison_names_the_settings_that_differ(after: dict[str, Any], about: dict[str, str]) -> None:
     named = figures_in(before_and_after(A_BURST, replace(A_BURST, knobs={**KNOBS, **after})))
-    assert named == {**about, "nothing": "no"}
+    assert named == {**about, "nothing": "no", "each": "Each"}
+
+
+def test_bursts_between_which_the_load_changed_are_given_no_cause() -> None:
+    before = replace(A_BURST, ttft=(80.0,), gaps=((9.0, 896.0),), tokens_per_s=790.0)
+    faster = {"worst": Gap(1, 4, 8.0, 61.0), "knobs": {**KNOBS, "prefill_max_tokens": 64}}
+    for others in ((0.1, 0.6), (0.6, 0.1)):
+        pair = burst_pair(
+            *(replace(it, others=share) for it, share in zip((before, replace(before, **faster)), others, strict=True))
+        )
+        assert plain(pair["sentence"]) == (
+            "With budget 64, one burst each cannot tell: the load by other programs changed between them."
+        )
+        assert {one["mark"] for one in pair["figures"]} == {"same"}
+    pair = burst_pair(replace(before, others=0.5), replace(before, **faster, others=0.6))
+    assert "61 ms instead of 896 ms" in plain(pair["sentence"])
+
+
+def test_a_story_notes_what_other_programs_took_of_the_machine() -> None:
+    seconds = iter([5.0, 5.0 + 0.5 * 0.1 * num_cpus()])
+    story = an_answer_streams(others_s=lambda: next(seconds))
+    story.take(frame(40, requests=[submitted(BURST[0], 40, kind="burst", burst=1)], burst=figures(size=1)))
+    story.take(
+        frame(140, requests=[[BURST[0], "first", 45, {"ttft_ms": 5}], [BURST[0], "finished", 50, {"reason": "length"}]])
+    )
+    assert story.burst(1).others == pytest.approx(0.5)
+
+
+def test_the_time_of_other_programs_is_counted() -> None:
+    machine, spin = Machine(), "import os, time\nif not os.fork():\n    while time.process_time() < 0.4: pass"
+    if (before := machine.others_s()) is None:
+        pytest.skip("the system does not tell")
+    subprocess.run([sys.executable, "-c", spin], check=True)  # its child is orphaned
+    wait_until(lambda: machine.others_s() - before >= 0.3)
 
 
 def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
@@ -216,7 +254,8 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     faster = {"worst": Gap(1, 4, 8.0, 61.0), "ttft_p50": 903.0, "knobs": knobs, "tokens_per_s": 741.0}
     pair = burst_pair(before, replace(before, **faster))
     assert plain(pair["sentence"]) == (
-        "With budget 64, the longest pause was 61 ms instead of 896 ms. The price: first tokens came after 903 ms instead of 80 ms."
+        "With budget 64, the longest pause was 61 ms instead of 896 ms. The price: first tokens came after 903 ms instead of 80 ms. "
+        "Each ran once."
     )
     sides = pair["sides"]
     assert [plain(side["title"]) for side in sides] == ["Prefill budget ∞", "Prefill budget 64"]

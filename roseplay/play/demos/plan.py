@@ -17,7 +17,7 @@ from roseplay.traffic.prompts import PromptMix
 
 ACT_S = 12.0  # the most time that is planned for a scene; on a machine that does other work, too, it lasts longer
 ANSWERED_S = 7.0  # planned time for a burst
-FILLED_S = 30.0  # the longest estimated time in which a burst may fill the pool
+FILLED_S = 10.0  # the longest estimated time in which a burst may fill the pool
 BUDGETS, _PORTIONS = (64, 32, 16), 6  # prefill budgets, and the least number of portions of a burst's prompts
 STORY_TOKENS = 160  # per story
 SPANS_MS = (3000, 15_000, 60_000)  # of the time charts; the last one for demos with clients

@@ -26,12 +26,12 @@ from roseplay.play.story.caption import Caption, Segment, caption, figures_in, f
 from roseplay.play.story.story import Story
 from roseplay.play.traffic_service import TrafficService
 from roseplay.recording.request_registry import TrackedRequest
-from roseplay.traffic.environment import overloaded
 from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # interval at which the player checks its stories
 GUESS_S = 20.0  # the most time for choosing an answer
-LIMIT_S = 90.0  # the most time for a scene's traffic to be answered
+LONGEST = 1.5  # how many times its promised length a demo takes at most
+TOLD_S = 2.0  # the most time from a burst's last token until what it did is known
 STREAMING_S = 15.0  # time in a scene for the stories to begin
 STREAMED_TOKENS = 4  # of each story before a burst, which show the usual gap
 _END_S = 5.0
@@ -57,6 +57,7 @@ class DemoContext:
         now_ms: the time on the page's clock, which is the engine's.
         speed: returns how fast the engine computes; ``None`` while unknown.
         stats: returns the newest figures of the KPI strip, as in a frame.
+        overloaded: returns whether other programs keep the machine busy.
     """
 
     requests: Requests
@@ -67,6 +68,7 @@ class DemoContext:
     now_ms: Callable[[], float]
     speed: Callable[[], Speed | None]
     stats: Callable[[], dict[str, Any]]
+    overloaded: Callable[[], bool]
 
 
 class DemoPlayer:
@@ -300,15 +302,19 @@ class _Play:
             self._ask_for_guess(number, scene)
         else:
             self._wait(reading_s(segments) if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
-        left_s = LIMIT_S - (self._context.now_ms() - begun) / 1000
         if scene.burst and burst is not None:
-            self._take_facts(scene.burst.name, burst, left_s, scene.stories)
+            self._take_facts(scene.burst.name, burst, number, begun, scene.stories)
         if scene.chats and chats is not None:
-            self._wait(left_s, False, lambda: chats.answered)
+            self._wait(self._left_s(number), False, lambda: chats.answered)
             if not chats.answered:
-                self._cut(chats.tracked, LIMIT_S)
+                self._cut(chats.tracked, begun)
             self._chats[scene.chats.name] = chats.facts()
         return segments
+
+    def _left_s(self, number: int) -> float:
+        """Returns how long a scene may still take if those after it take as long as planned."""
+        longest_s = LONGEST * self._plan.whole_s - sum(self._plan.seconds[number + 1 :])
+        return longest_s - (self._context.now_ms() - self._begun_ms) / 1000
 
     def _ask_for_guess(self, number: int, scene: Scene) -> None:
         """Wait until an answer is chosen, or for ``GUESS_S``; the time that is left counts from then on."""
@@ -323,7 +329,7 @@ class _Play:
         figures = {**self._sent, **figures_of(self._bursts, self._chats)}
         segments = caption(scene.caption, figures)
         if number == len(demo.scenes) - 1:
-            busy = overloaded()
+            busy = self._context.overloaded()
             judged = judgement(self._guess, self._answers, figures, busy=busy)
             segments = [*([Segment(f"{judged} ")] if judged else []), *segments, *([_BUSY] if busy else [])]
         if scene.answers:
@@ -410,18 +416,24 @@ class _Play:
         for count, (ttft_s, *period) in (self._clients.measured if self._clients else {}).items():
             yield [count, *(zero_ms + ns / 1e6 for ns in period), duration(ttft_s)]
 
-    def _take_facts(self, name: str, burst: int, seconds: float, stories: bool) -> None:
-        """Wait up to ``seconds`` until a burst is answered, and keep stories going; take what is known of it then."""
-        story = self._context.story
-        self._wait(seconds, stories, lambda: story.burst(burst, answered=True) is not None)
+    def _take_facts(self, name: str, burst: int, number: int, begun: float, stories: bool) -> None:
+        """Wait until a scene's burst is answered, and keep stories going; take what is known of it then."""
+        story, sent = self._context.story, self._context.traffic.newest_burst
+
+        def told() -> bool:
+            return story.burst(burst, answered=True) is not None
+
+        self._wait(self._left_s(number), stories, told)
+        if sent and all(tracked.finished for tracked in sent.requests):
+            self._wait(TOLD_S, stories, told)
         if facts := story.burst(burst):
             self._bursts[name] = facts
-        elif sent := self._context.traffic.newest_burst:
-            self._cut(sent.requests, LIMIT_S)
+        elif sent:
+            self._cut(sent.requests, begun)
 
-    def _cut(self, requests: Sequence[TrackedRequest], seconds: float) -> None:
-        """Note that these were not answered within ``seconds``."""
-        done = sum(tracked.finished for tracked in requests)
+    def _cut(self, requests: Sequence[TrackedRequest], begun: float) -> None:
+        """Note that these were not all answered in the time since ``begun``."""
+        done, seconds = sum(tracked.finished for tracked in requests), (self._context.now_ms() - begun) / 1000
         self._sent |= {"cut_limit": f"{seconds:.0f} s", "cut_done": whole(done), "cut_size": whole(len(requests))}
 
     def _all_stream(self) -> bool:

@@ -108,7 +108,8 @@ class Scene:
         answers: makes the caption a question: possible answers, each by the figure that makes it right if it is known at
             the end. The scene then lasts until one is chosen, at most ``player.GUESS_S``, and the demo's last caption
             says whether it was right.
-        burst: sent when it begins; the scene then lasts until it is answered, at most ``player.LIMIT_S``.
+        burst: sent when it begins; the scene then lasts until it is answered, as far as the demo as a whole takes at most
+            ``player.LONGEST`` times as long as planned.
         chats: the same for prompts in the lanes, which are sent after the burst if there is one.
         clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
             as ``ClientSize.takes_s``, at most ``plan.ACT_S``.

@@ -61,6 +61,7 @@ class BurstFacts:
         gaps: of the answers that were streaming, those among which ``worst`` is the longest; of its own, up to its end,
             if none was streaming: the time of the second token since its arrival, and the gap.
         gaps_around: the others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
+        others: the share of the processors' time that other programs took, from its arrival to its end; None if unknown.
         tokens_per_s: of all answers, from its arrival to its end; ``None`` until all of its answers have ended by
             themselves.
     """
@@ -103,6 +104,7 @@ class BurstFacts:
     gaps_around: tuple[tuple[float, float], ...] = ()
     tokens_per_s: float | None = None
     factors: tuple[float, ...] = (1.0,)
+    others: float | None = None
 
     @property
     def saved(self) -> float:

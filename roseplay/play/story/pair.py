@@ -14,13 +14,19 @@ from roseplay.traffic.difference import Better, Difference, difference
 from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
 
 _ALIKE = 0.1  # shares of prompt tokens may differ by this
+_LOAD = 0.2  # shares of the processors' time that other programs take may differ by this
 _FEW = 1  # numbers of answers that were streaming
 _AFTER, _AFTER_MS = 1.5, 1500.0  # how long after the last first token it still shows gaps: a ratio and a time
 _FIGURES = 3
 _BEFORE_AND_AFTER: tuple[Forms, ...] = (
     ("With [[{without}]] {setting},", "With {setting} [[{value}]],", "With {settings},"),
-    ("{nothing} clear difference.", "{effect} **{effect_after}** instead of {effect_before}{effect_slow}."),
+    (
+        "one burst each cannot tell: the load by {others} changed between them.",
+        "{nothing} clear difference.",
+        "{effect} **{effect_after}** instead of {effect_before}{effect_slow}.",
+    ),
     ("{other} {other_after} instead of {other_before}{other_slow}.", "{unclear}: no clear difference."),
+    ("{each} ran once.",),
 )
 
 
@@ -88,6 +94,12 @@ def comparable(facts: BurstFacts, other: BurstFacts) -> bool:
     )
 
 
+def load_changed(before: BurstFacts, after: BurstFacts) -> bool:
+    """Whether other programs may explain how two bursts differ."""
+    earlier, later = before.others, after.others
+    return earlier is not None and later is not None and abs(later - earlier) > _LOAD
+
+
 def last_comparable(facts: BurstFacts, before: Sequence[BurstFacts]) -> BurstFacts | None:
     """Returns the last of these that can be compared with ``facts``."""
     return next((burst for burst in reversed(before) if comparable(facts, burst)), None)
@@ -111,9 +123,11 @@ def before_and_after(before: BurstFacts | None, after: BurstFacts) -> Caption:
     """Returns how the later of two comparable bursts did with its settings; empty if there is no earlier one."""
     if before is None:
         return []
+    if load_changed(before, after):
+        return caption(_BEFORE_AND_AFTER, {**named_change(after.knobs, before.knobs), "others": "other programs"})
     rows = [row for row in compared(before, after) if row.meant]
     clear, unclear = ([row for row in rows if row.difference.clear is yes] for yes in (True, False))
-    figures = named_change(after.knobs, before.knobs)
+    figures = {**named_change(after.knobs, before.knobs), "each": "Each"}
     if not clear:
         return caption(_BEFORE_AND_AFTER, {**figures, "nothing": "no"})
     figures |= _values(clear[0], "effect", "")
@@ -148,7 +162,8 @@ def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
     same = "the same " if after.seed is not None and after.seed == before.seed else ""
     readers = f"of {many(after.streaming, 'reader')}, strong until the prompts had their first tokens"
     rows = compared(before, after)
-    effect = next((row for row in rows if row.meant and row.difference.clear), None)
+    tells = not load_changed(before, after)
+    effect = next((row for row in rows if tells and row.meant and row.difference.clear), None)
     return {
         "sentence": for_page(before_and_after(before, after)),
         "about": f"{same}{many(after.prompts, 'prompt')}, {LABELS.get(after.kind or '', after.kind)}",
