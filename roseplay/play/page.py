@@ -1,4 +1,4 @@
-"""The layout of the page: Gradio's own controls on the left, lanes in the middle, live views on the right."""
+"""The layout of the page: Gradio's own controls on the left, the engine and its charts in the middle, lanes on the right."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def build_page(host: PageHost, *, picks: bool = False) -> gr.Blocks:
                     html(VIEW_BUTTON, elem_id="rp-view-row")
                     html(FOOT, elem_id="rp-foot", js_on_load=assets.mount("live/export.js"))
                 html('<div class="rp-strip"></div>', elem_id="rp-story", js_on_load=assets.mount("live/story.js"))
-                _middle()
-                _right()
+                _chats()
+                _charts()
                 html("", elem_id="rp-demos", js_on_load=assets.mount("live/demolist.js"))
             if not host.replaying:  # what they do needs an engine
                 for tab in added_tabs():
@@ -106,8 +106,8 @@ def _header(picks: bool) -> None:
     html(tools + help_dialog(), elem_id="rp-tools", js_on_load=assets.mount("keys.js"))
 
 
-def _middle() -> None:
-    with gr.Column(elem_id="rp-mid", min_width=0):
+def _chats() -> None:
+    with gr.Column(elem_id="rp-chats", min_width=0):
         lanes = html(
             '<div class="rp-lanes" role="group" aria-label="Lanes"></div><div class="rp-dots" aria-hidden="true"></div>'
             '<div class="rp-said" role="status" aria-live="polite"></div>',
@@ -117,6 +117,8 @@ def _middle() -> None:
         _prompt_bar(lanes)
         sampling_panel()
         panel("steps", "Steps", "", "live/steps.js")
+        panel("ttft", "TTFT", "", "live/ttft.js")
+        panel("kvtime", "KV over time", "", "live/kvtime.js")
 
 
 def _prompt_bar(lanes: gr.HTML) -> None:
@@ -146,13 +148,12 @@ def _prompt_bar(lanes: gr.HTML) -> None:
     lanes.restore(None, None, count, js=assets.call("lanes/lanes.js", "lanesShown"), **EVENT)
 
 
-def _right() -> None:
-    with gr.Column(elem_id="rp-right", min_width=0):
+def _charts() -> None:
+    with gr.Column(elem_id="rp-charts", min_width=0):
+        panel("stage", "This step", "", "stage/stage.js")
         panel("pair", "Before and after", "", "live/pair.js")
         panel("itl", "Inter-token latency", "ms, one dot per token", "live/itl.js")
         panel("tokens", "Tokens per step", "width = time", "live/tokens.js")
         panel("blockmap", "KV blocks", "", "live/blockmap.js")
-        panel("ttft", "TTFT", "", "live/ttft.js")
-        panel("kvtime", "KV over time", "", "live/kvtime.js")
         panel("replicas", "Replicas", "", "live/replicas.js")
         panel("absent", "Server", "all its clients, and what it does not report", "live/absent.js")

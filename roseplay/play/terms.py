@@ -33,10 +33,10 @@ TERMS = {
     "Steady traffic": "Requests arrive at a set rate, whether or not earlier ones are answered, for as long as this tab is open. Poisson: the gaps between them are random. Even: the gaps are equal.",
     "Rate": "Requests per second of the steady traffic, on average.",
     "Your own traffic": "Requests from a file, sent at the times in the file whether or not earlier ones are answered. The file is JSONL with one request per line, CSV with the same columns, or conversations in ShareGPT's format.",
+    "This step": "What the engine computes at once: a cell for each prompt token, and on top the next token of each running answer, which none gets before the step ends. Left, the requests that wait; below, the KV blocks. Drag **budget** and **batch**. Of steps faster than the eye, the slowest is shown.",
     "Inter-token latency": "The time between each token and the one before it in the same answer. A step that also computes prompts delays every answer.",
     "Before and after": "The same requests under two settings, on the same axes. In Live, it stays until you dismiss it.",
-    "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget. With speculative tokens, decode tokens include drafts, and the share of drafts that were right is beside the title.",
-    "Batch per step": "How many requests ran in each step, and the limit, max batch.",
+    "Tokens per step": "What each step computed: prompt tokens and decode tokens. The dashed line is the prefill budget; the dots below are the tokens that the lanes got, so a gap is a pause. With speculative tokens, decode tokens include drafts, and the share of drafts that were right is beside the title.",
     "Time per step": "How long each step took: the host prepares it and samples its tokens, the device runs the model. On a CPU, host and device are the same.",
     "TTFT": "Time to first token, as the share of requests whose first token came within a given time.",
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, cached for later requests, free. Below, for a model with recurrent layers: how many state slots requests hold, and how many states are kept.",
@@ -102,7 +102,6 @@ _MORE: dict[str, dict[str, Any]] = {
     },
     "Inter-token latency": {"watch": "Dots far above the others: click one to read why it was slow."},
     "Tokens per step": {"watch": "A tall dark bar causes long pauses in **Inter-token latency** at the same time."},
-    "Batch per step": {"watch": "A full batch while requests **wait**: **Max batch** is the limit."},
     "Time per step": {"watch": "If small steps spend much time on the host, more requests in a batch share it."},
     "TTFT": {
         "watch": "The further left the curve, the sooner answers begin. Dashed is the latest earlier burst that can be compared: as many requests, prompts and answers of the same length, the same slow motion. Without bursts, it is what was answered before the last change of a setting."
@@ -119,7 +118,7 @@ ABOUT = (
     "Up to eight chats, the lanes, share one engine, which computes all of their answers together, step by step.",
     "Burst sends many more requests at once; the charts show what the readers of the other answers notice of it.",
     "Inter-token latency has a dot for each token: how long its reader waited for it. Click one to see why.",
-    "Steps and Tokens per step show what each step computed, KV blocks the memory that each request holds.",
+    "This step shows the engine at work. Steps and Tokens per step show what each step computed, KV blocks the memory that each request holds.",
     "The settings on the left act on the next step; a vertical line in every chart marks each change.",
     "Traces saves what happened.",
 )
@@ -176,6 +175,6 @@ KEYS = (
         "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it; in requests: from row to row, Enter selects it everywhere, → goes to “Why not more?”",
     ),
     ("Shift ← →", "in Steps: move in time; + and − zoom"),
-    ("Esc", "back to now, close this"),
+    ("Esc", "back to now, close this, leave the prompt"),
     ("?", "this help"),
 )

@@ -301,21 +301,15 @@ def test_a_knob_change_marks_every_view(views: Views) -> None:
     assert any("256" in text for text in views.words("tokens"))
 
 
-def test_the_batch_and_the_time_of_the_same_steps(views: Views) -> None:
+def test_the_tokens_of_lanes_and_the_time_of_the_same_steps(views: Views) -> None:
     traffic = Traffic()
-    traffic.burst(6, ms=20.0)
-    traffic.knob("max_batch_size", 32, 12)
+    traffic.burst(2, ms=20.0, lane=True)
     traffic.burst(12, ms=20.0)
     views.apply(traffic)
     panel = views.page.locator("#tokens")
-    panel.get_by_role("button", name="batch").click()
-    views.drawn()
-    running = views.plot("tokens", "data[0].y")
-    assert max(running) == 12 and 6 in running
-    assert set(views.plot("tokens", "data[1].y")) == {32, 12}, "the limit that applied to each step"
-    assert "batch\n12" in views.words("tokens")
-    expect(panel.locator("h3")).to_have_text("Batch per step")
-    expect(panel.get_by_text("decode", exact=True)).to_be_hidden()
+    rows = [views.plot("tokens", f"data[{trace}]") for trace in (4, 5, 6)]
+    assert [len(row["x"]) > 5 for row in rows] == [True, True, False], "dots for the tokens of the two lanes"
+    assert rows[1]["y"][0] < rows[0]["y"][0] < 0, "below the bars"
     panel.get_by_role("button", name="ms").click()
     views.drawn()
     assert max(views.plot("tokens", "data[1].y")) == pytest.approx(80), "the device's time"

@@ -80,9 +80,7 @@ def test_the_first_screen_needs_no_scrolling_and_says_what_becomes_of_its_engine
 
 def first_screen(page: Page) -> None:
     assert page.evaluate(OVERFLOW) == [0, 0]
-    for (
-        part
-    ) in "#rp-rail #rp-lanes #rp-say #rp-itl #rp-tokens #rp-blockmap #rp-ttft #rp-kvtime #rp-steps #rp-foot".split():
+    for part in "#rp-rail #rp-lanes #rp-say #rp-stage #rp-itl #rp-tokens #rp-blockmap #rp-ttft #rp-kvtime #rp-steps #rp-foot".split():
         box = page.locator(part).bounding_box()
         assert box and box["width"] > 100 and box["y"] + box["height"] <= 901, part
     for chart in ("rp-itl", "rp-tokens", "rp-ttft", "rp-kvtime"):
@@ -92,7 +90,7 @@ def first_screen(page: Page) -> None:
 def test_the_system_chooses_the_theme_of_a_first_visit_until_another_is_chosen(mock: Served, open_page: Open) -> None:
     page = open_page(mock, color_scheme="dark")
     expect(page.locator("body")).to_have_class(re.compile("dark"))
-    background = "() => getComputedStyle(document.querySelector('#rp-right')).backgroundColor"
+    background = "() => getComputedStyle(document.querySelector('#rp-charts')).backgroundColor"
     assert page.evaluate(background) == "rgb(16, 19, 23)"
     page.get_by_role("button", name="Light or dark").click()
     page.wait_for_function(f"() => ({background})() === 'rgb(255, 255, 255)'")

@@ -33,7 +33,7 @@ def test_keys(mock: Served, page: Page) -> None:
     answer_at_most(page, 900)  # so that they can be stopped, however busy the machine is
     ask(page, "b.3?")
     expect(page.locator("#rp-lane-1 h4")).to_have_text("b.3?")
-    page.locator("#prompt input").blur()
+    page.keyboard.press("Escape")  # leaves the prompt
     page.keyboard.press(".")
     expect(state(page, 1)).to_have_text(re.compile("stopped"))
     wait_until(lambda: all(stream.finished for stream in mock.engine.streams.values()))

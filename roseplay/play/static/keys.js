@@ -44,6 +44,8 @@ function keyOfTab(key) {
 }
 
 document.addEventListener("keydown", (event) => {
+  const prompt = inputOf("prompt");
+  if (event.key === "Escape" && event.target === prompt) prompt.blur(); // then keys are shortcuts again
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
   if (event.key === "?") help();
   else if (document.querySelector("dialog[open]")) return;

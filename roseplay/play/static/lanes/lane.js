@@ -5,6 +5,7 @@ import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { store } from "../shared/store.js";
+import { clock } from "../shared/time.js";
 import { stateText, tokensText } from "./lanestate.js";
 import { outlineIn, watch } from "./picking.js";
 import { Sticking } from "./sticking.js";
@@ -14,18 +15,17 @@ import { suggestions } from "./suggestions.js";
 
 /** @import { LaneNews } from "../shared/types.js" */
 
-/**
- * What a lane's buttons do; lanes are counted from 1.
+/** What a lane's buttons do; lanes are counted from 1.
  * @typedef {object} LaneActs
  * @property {(lane: number, prompt: string) => void} ask
  * @property {(lane: number, prompt: string) => void} edit
  * @property {(lane: number) => void} again
  * @property {(lane: number) => void} newChat
  * @property {(lane: number) => void} halt
- * @property {(words: string) => void} say tell it to screen readers
- */
+ * @property {(words: string) => void} say tell it to screen readers */
 
 const HUES = 8, FIGURES_MS = 250;
+const FROZEN = 4, FROZEN_MS = 250, THAWED_MS = 1500; // how many usual gaps is long, at least, and how long it is told
 
 export class Lane {
   /** @param {number} index from 0 @param {LaneActs} acts */
@@ -41,6 +41,7 @@ export class Lane {
     this.shown = 0; // when its figures were last shown
     this.at = 0; // when its news arrived
     this.due = false; // whether its figures must be shown again
+    this.pause = { last: null, ms: 0, told: 0 }; // since its newest token; the latest long one, and until when to tell
     this.build();
     this.tools = new LaneTools(this, acts);
     this.stop.before(this.tools.box);
@@ -66,6 +67,7 @@ export class Lane {
     this.rate = make("span", "rp-rate");
     this.ttft = make("span", { className: "rp-ttft", title: "Time to first token" });
     this.itl = make("span", { className: "rp-itl", title: "Inter-token latency: median of this answer" });
+    this.frozen = make("b", "rp-frozen");
     this.stall = make("p", { className: "rp-stall", hidden: true });
     this.text = make("div", { className: "rp-text", role: "log", "aria-live": "off" });
     this.bars = [make("i"), make("i")];
@@ -74,7 +76,7 @@ export class Lane {
       "section",
       { className: "rp-lane", id: `rp-lane-${number}`, tabIndex: -1, "aria-label": `Lane ${number}` },
       make("header", "", make("b", "", String(number)), this.title, this.stop),
-      make("div", "rp-meta", this.state, this.rate, this.ttft, this.itl),
+      make("div", "rp-meta", this.state, this.rate, this.ttft, this.itl, this.frozen),
       this.stall,
       this.text,
       make("div", "rp-prefill", make("div", "", ...this.bars), this.words),
@@ -154,6 +156,7 @@ export class Lane {
   // ---- figures --------------------------------------------------------------------------------------------
   /** Show the figures that are due, at once or as often as people can read them. */
   figures(now, atOnce = false) {
+    if (this.news) this.showPause(now);
     if (!this.news || !(atOnce || (this.due && now - this.shown >= FIGURES_MS))) return;
     const { news } = this;
     this.due = news.ttft_ms == null && news.waiting_ms != null; // its clock runs on between polls that bring nothing
@@ -173,6 +176,18 @@ export class Lane {
     write(this.itl, words);
     this.itl.classList.toggle("rp-slowed", later !== "");
     if (news.state === "prefill" && news.target) this.showPrefill(news);
+  }
+
+  /* While its reader gets no token for unusually long, and shortly after, say for how long. */
+  showPause(now) {
+    const { pause, news } = this, last = news.state === "decode" ? store.requests.get(news.rid)?.last ?? null : null;
+    const long = Math.max(FROZEN_MS, FROZEN * (news.itl_p50 ?? Infinity));
+    const since = last === null ? 0 : (last === pause.last ? clock() : last) - (pause.last ?? last);
+    if (since > long) Object.assign(pause, { ms: since, told: now + THAWED_MS });
+    pause.last = last;
+    const words = last !== null && now < pause.told ? `frozen ${format.seconds(pause.ms)}` : "";
+    write(this.frozen, words);
+    this.itl.hidden = words !== "";
   }
 
   /** @param {LaneNews} news */

@@ -10,17 +10,19 @@ import { tab } from "../shared/tab.js";
 import { Lane } from "./lane.js";
 import { findTurnsBy } from "./picking.js";
 import { sent } from "./sampling.js";
+import { suggestions } from "./suggestions.js";
 
 /** @import { Delta, Start } from "../shared/types.js" */
 
 const KEY = "roseplay-lanes", DEFAULT = 4, MOST = 8;
-const HEIGHTS = [0, 337, 337, 337, 337, 420, 420, 500, 500];
+const HEIGHTS = [0, 304, 304, 304, 304, 400, 400, 500, 500];
 const NAMES = [
   "",
   "the lane",
   "both lanes",
   ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`),
 ];
+const LOOK_MS = 100, LONGEST_MS = 5000; // how often and how long to look whether all chats stream
 const ALL = "0"; // in the list of lanes to send to; the others are their numbers
 
 /** @type {Lane[]} */
@@ -29,10 +31,8 @@ let box = null, to = ALL;
 let count = Number(stored(KEY, ofTab));
 if (!(count >= 1 && count <= MOST)) count = DEFAULT;
 
-/**
- * Build the lanes in `element`.
- * @param {{restore: () => void}} events `restore` has Gradio show how many lanes there are
- */
+/** Build the lanes in `element`.
+ * @param {{restore: () => void}} events `restore` has Gradio show how many lanes there are */
 export function mount(element, events) {
   box = element.querySelector(".rp-lanes");
   const dots = element.querySelector(".rp-dots"), status = element.querySelector(".rp-said");
@@ -139,6 +139,15 @@ export async function onSend() {
   fill(bar, "");
   const result = await ask("submit", { prompt, lane: to === ALL ? all : Number(to) });
   if (result === undefined) fill(bar, [prompt, bar.value].filter(Boolean).join(" "));
+}
+
+/** Ask each empty lane its first suggestion. Resolves when all of them stream, or after five seconds. */
+export async function askSuggested() {
+  const empty = lanes.slice(0, count).filter((lane) => !lane.turns.length), begun = performance.now();
+  for (const { index, number } of empty) ask("submit", { lane: number, prompt: suggestions(index)[0] });
+  while (empty.some(({ news }) => !news?.tokens) && performance.now() - begun < LONGEST_MS) {
+    await new Promise((done) => setTimeout(done, LOOK_MS));
+  }
 }
 
 function onSwipe() {

@@ -1,8 +1,8 @@
 /* Inter-token latency, with a dot per token.
  *
  * In a batch all tokens of a step wait equally long, so the usual ones are one small grey dot per step (a lane's in its
- * hue); the slow ones are larger, in their request's hue, and spread across their step by slot, or they would hide each
- * other. p50, p95 and p99 are of all gaps in the window. The axis includes the longest gap. */
+ * hue); the slow ones are larger, in their request's hue, and spread a little by slot, or they would hide each other.
+ * p50, p95 and p99 are of all gaps in the window. The axis includes the longest gap. */
 import { logValues } from "../shared/chart/scale.js";
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
@@ -20,11 +20,12 @@ import { dotTrace, levelLine, lineLabel, verticalLine } from "../shared/chart/sh
 
 const MOST_POINTS = 4000, MOST_TICKS = 8;
 const LARGE_OF_P95 = 0.55, LARGE_OF_P50 = 1.5; // a dot is large from both on
-const LABEL_PX = 25;
+const LABEL_PX = 25, SPREAD_PX = 10;
 /** @type {[string, number, number[]][]} */
 const LINES = [["p50", 0.5, []], ["p95", 0.95, [4, 3]], ["p99", 0.99, [1.5, 2.5]]];
 
 const scale = { log: false, zoom: null }, calm = calmAxis(4);
+let widest = 0; // ms of SPREAD_PX
 let points = []; // by trace: [{rid, …}]
 let showScale = (_log, _slow) => {};
 
@@ -60,6 +61,7 @@ function draw(frame) {
     const layout = { yaxis: yAxis({ max: 160, least: 0, most: 0, p: [] }) };
     return { empty: true, layout, summary: "Inter-token latency. No tokens in view." };
   }
+  widest = (SPREAD_PX * (frame.window.x1 - frame.window.x0)) / frame.width;
   const p = LINES.map(([, q]) => quantile(sorted, q)), least = sorted[0], most = sorted[sorted.length - 1];
   const figures = LINES.map(([name], i) => `${name} ${format.ms(p[i])} ms`).join(", ");
   const summary = `${figures}, longest ${format.ms(most)} ms${slowMotion}, of ${sorted.length} gaps.`;
@@ -80,10 +82,10 @@ function draw(frame) {
   return { traces, layout, summary: `Inter-token latency. ${summary}` };
 }
 
-/* A token as a dot: slots of a step are spread over four fifths of it. */
+/* A token as a dot: slots of a step are spread over four fifths of it, or a few pixels of a long one. */
 function dot(run, i) {
   const { tokens } = store, slot = i & tokens.mask;
-  const back = run.took * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
+  const back = Math.min(run.took, widest) * (0.9 - (0.8 * (i - run.from + 0.5)) / (run.to - run.from + 1));
   const rid = tokens.request_id[slot], itl = tokens.itl_ms[slot], t = tokens.t[slot];
   return { rid, step: run.step, itl, t, x: (run.end - back) / 1000 };
 }

@@ -29,7 +29,15 @@ const pending = {};
 let waiting = null;
 let underWay = false;
 
-const now = (knob) => knob in pending ? pending[knob] : store.knobs[knob];
+/** The value of a knob, or the one that has been asked for. @param {string} knob */
+export const knobNow = (knob) => knob in pending ? pending[knob] : store.knobs[knob];
+
+/** Set a knob from elsewhere on the page; its control follows. @param {string} knob @param {number | null} value */
+export function turnKnob(knob, value) {
+  if (value === knobNow(knob)) return;
+  showKnob(knob, value);
+  setKnob(knob, value);
+}
 
 /* While a slider is dragged, only its newest position waits for the server's answer. */
 function setKnob(knob, value) {
@@ -83,7 +91,7 @@ function onInput(event) {
 function onSlide(knob) {
   const value = stopAt(controls[knob]);
   showStop(controls[knob], value);
-  if (value !== now(knob)) setKnob(knob, value);
+  if (value !== knobNow(knob)) setKnob(knob, value);
 }
 
 function onTyped(event) {
@@ -91,8 +99,8 @@ function onTyped(event) {
   usedAt = 0;
   if (knob && input.type === "text") {
     const factor = factorIn(input.value);
-    if (knob !== "slow_motion" && input.value !== boxText(now(knob))) setKnob(knob, input.value);
-    else if (knob === "slow_motion" && (!factor || now(knob) > 1)) setKnob(knob, factor || input.value);
+    if (knob !== "slow_motion" && input.value !== boxText(knobNow(knob))) setKnob(knob, input.value);
+    else if (knob === "slow_motion" && (!factor || knobNow(knob) > 1)) setKnob(knob, factor || input.value);
   }
   sync(); // which also undoes what Gradio makes of a number out of range
 }
@@ -128,7 +136,7 @@ function sync() {
   if (busy()) timer = setTimeout(sync, AGAIN_MS);
   else {
     const known = KNOBS.filter((knob) => knob in store.knobs); // old recordings lack some
-    for (const knob of known) showKnob(knob, now(knob));
+    for (const knob of known) showKnob(knob, knobNow(knob));
     show();
   }
 }

@@ -1,23 +1,26 @@
-/* Tokens computed in each step, decode (light) over prompt (dark).
+/* Tokens computed in each step, decode (light) over prompt (dark), and below, the tokens that the lanes got.
  *
  * A bar is as wide as its step lasted, so its area is not its work, but time is true to scale. The dashed rose line is
- * the prefill budget, the limit of a bar's dark part; it steps where the budget was changed. A switch shows other
- * figures of the same steps instead. */
+ * the prefill budget, the limit of a bar's dark part; it steps where the budget was changed. A switch shows how long
+ * the steps took instead. */
 import { write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendBox, legendEntry, legendLine, segmented } from "../shared/legend.js";
 import { slowed, slowedIn } from "../shared/past.js";
-import { store } from "../shared/store.js";
+import { laneOf, store } from "../shared/store.js";
+import { time } from "../shared/time.js";
 import { calmAxis } from "./axes.js";
 import { Chart } from "./chart.js";
-import { areaTrace } from "../shared/chart/shapes.js";
+import { areaTrace, dotTrace } from "../shared/chart/shapes.js";
 import { stepsIn } from "./span.js";
 import { collectBars, heightOf, lasting, limit, limitLabel, limitLine, outline } from "./stepbars.js";
 
 const GAP_PX = 0.6; // between bars with prompt tokens
 const LEAST = 8, FAR = 4; // a limit that is this many times as high as all bars does not stretch the axis
 const WIDTH = "width = time";
+const READERS = 0.3, LANES = 4; // of the height; how many lanes fit
+const DOT_PX = 2.5, APART_PX = 1.5; // dots that are nearer are one
 
 /* What the chart can show of each step. `draw` returns its drawing and a `summary` for screen readers. */
 const VIEWS = {
@@ -30,16 +33,6 @@ const VIEWS = {
       legendEntry(legendBox("prompt"), "prompt"),
       legendEntry(legendBox("decode"), "decode"),
       legendEntry(legendLine("rose", 1.25, "4 3"), "budget", "rp-hand rp-roomy"),
-    ],
-  },
-  batch: {
-    title: "Batch per step",
-    sub: "requests",
-    axis: calmAxis(3),
-    draw: drawBatch,
-    legend: [
-      legendEntry(legendBox("decode"), "running"),
-      legendEntry(legendLine("rose", 1.25, "4 3"), "max batch", "rp-hand rp-roomy"),
     ],
   },
   ms: {
@@ -107,7 +100,8 @@ function drawTokens(frame) {
   const budget = limit("prefill_max_tokens", window), total = limit("step_max_tokens", window);
   const most = top(bars), limits = [...lasting(budget), ...lasting(total)].filter((v) => v !== null && v <= most * FAR);
   const ceiling = bars.length ? Math.max(LEAST, most, ...limits) : budget.now || 512;
-  const layout = { yaxis: VIEWS.tokens.axis(ceiling, window.live), shapes: [], annotations: [] };
+  const yaxis = VIEWS.tokens.axis(ceiling, window.live), below = READERS * yaxis.range[1];
+  const layout = { yaxis: { ...yaxis, range: [-below, yaxis.range[1]] }, shapes: [], annotations: [] };
   if ((budget.now ?? 0) < (total.now ?? Infinity)) limitLabel(layout, budget, "budget", frame); // else without effect
   if (total.now !== null) limitLabel(layout, total, "step", frame);
   const prompts = bars.filter((bar) => bar.low);
@@ -116,23 +110,26 @@ function drawTokens(frame) {
     areaTrace(...outline(prompts, (bar) => bar.low, GAP_PX, frame), T.prompt),
     limitLine(budget, T),
     limitLine(total, T),
+    ...readerDots(frame, below),
   ];
   const summary = `At most ${most} tokens in a step; budget ${budget.now ?? "unlimited"}; ` +
     `${prompts.length || "no"} steps with prompt tokens in view.${drafts(window)}`;
   return { traces, layout, empty: !bars.length, summary };
 }
 
-/* How full the batch was in each step. */
-function drawBatch(frame) {
-  const { window, T } = frame, limited = limit("max_batch_size", window);
-  const bars = collectBars(frame, (i) => ({ low: store.steps.running[i], high: 0 })), most = top(bars);
-  const limits = lasting(limited).filter((v) => v <= FAR * Math.max(LEAST, most));
-  const yaxis = VIEWS.batch.axis(Math.max(LEAST, most, ...limits), window.live);
-  const layout = { yaxis, shapes: [], annotations: [] };
-  limitLabel(layout, limited, "batch", frame);
-  const summary = bars.length ? `At most ${most} requests ran at once; max batch ${limited.now}.` : "No steps.";
-  const area = areaTrace(...outline(bars, heightOf, 0, frame), T.decode);
-  return { traces: [area, limitLine(limited, T)], layout, empty: !bars.length, summary };
+/* A row for each lane, with a dot for each token that its reader got: a gap is what the reader waited. */
+function readerDots({ window, width, T }, below) {
+  const { tokens } = store, apart = (APART_PX * (window.x1 - window.x0)) / width, last = [];
+  const rows = Array.from({ length: LANES }, () => /** @type {number[]} */ ([]));
+  for (let i = tokens.end - 1; i >= tokens.first; i--) {
+    const slot = i & tokens.mask, at = time.x(tokens.t[slot]), lane = laneOf(tokens.request_id[slot]) ?? Infinity;
+    if (at < window.x0) break;
+    if (lane > LANES || at > window.x1 || last[lane] - at < apart) continue;
+    last[lane] = at;
+    rows[lane - 1].push(at / 1000);
+  }
+  const height = (row) => (-below * (row + 0.75)) / LANES;
+  return rows.map((x, row) => dotTrace(x, x.map(() => height(row)), { color: T.hues[row], size: DOT_PX }));
 }
 
 /* How long host and device worked on each step. */

@@ -7,6 +7,7 @@ import { poll } from "../shared/poll.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
+import { askSuggested } from "../lanes/lanes.js";
 import { showStop } from "./stops.js";
 
 /** @import { Steady } from "../shared/types.js" */
@@ -17,7 +18,9 @@ const size = () => inputOf("burst-size", "number");
 let limit = null; // has Gradio ask for `answerLimit`
 let pacedFor = ""; // the model
 
+/* On the first screen, a burst finds chats to interrupt. */
 export async function onBurst() {
+  if (document.body.classList.contains("rp-first")) await askSuggested();
   const count = Number(size().value);
   const plan = { size: count, kind: chosenIn("mix"), max_new_tokens: Number(length().value), tab };
   const answer = await call("burst", plan), accepted = answer ? answer.ids.length : count;
@@ -65,10 +68,8 @@ function pace() {
 }
 on("reset", () => whenMounted(["answer-length", "burst-size", "steady-rate", "steady-rate-value"], pace));
 
-/**
- * @param {HTMLElement} _element nothing to be seen
- * @param {{limit: () => void}} events `limit` has Gradio ask for `answerLimit`
- */
+/** @param {HTMLElement} _element nothing to be seen
+ * @param {{limit: () => void}} events `limit` has Gradio ask for `answerLimit` */
 export function mount(_element, events) {
   limit = events.limit;
   limit();

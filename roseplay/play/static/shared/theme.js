@@ -9,10 +9,8 @@ const NAMES =
 const HUES = 8;
 const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes have the first hues; other traffic begins after them
 
-/**
- * @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS
- *   colours
- */
+/** @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS
+ *   colours */
 
 /** @type {Palette | null} */
 let known = null;
@@ -30,11 +28,10 @@ export function palette() {
 
 const sixDigits = (color) => color.replace(/^#(.)(.)(.)$/, "#$1$1$2$2$3$3");
 
-/** Which of the eight hues a request has. */
-export function hueOf(rid) {
-  const lane = laneOf(rid);
-  return lane === null ? OTHERS[rid % HUES] : (lane - 1) % HUES;
-}
+/** Which of the eight hues a request has that answers in a lane, or in none: null. */
+export const hueAt = (rid, lane) => lane === null ? OTHERS[rid % HUES] : (lane - 1) % HUES;
+
+export const hueOf = (rid) => hueAt(rid, laneOf(rid));
 
 export const colorOf = (rid) => palette().hues[hueOf(rid)];
 
