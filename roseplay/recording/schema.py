@@ -146,7 +146,16 @@ _STORY = object_of(
 )
 _GAP = row({"t": number(), "ms": number(0)})
 _GAPS = dict.fromkeys(("gaps", "around"), list_of(_GAP))
-_SIDE = object_of({"title": _SENTENCE, **_GAPS, "firsts": list_of(number(0)), **optional(_GAP, "longest")})
+_STEPS = list_of(row({"t0": number(), "t1": number(), "tokens": whole(0)}))
+_SIDE = object_of(
+    {
+        "title": _SENTENCE,
+        **_GAPS,
+        "firsts": list_of(number(0)),
+        **optional(_GAP, "longest"),
+        **optional(_STEPS, "steps"),
+    }
+)
 PAIR = object_of(
     {
         "sentence": _SENTENCE,

@@ -12,18 +12,20 @@ from roseplay.formats.segments import VALUE, Segments
 
 MOST_GAPS = 400  # of a side
 _LONGEST = 100  # of these, kept whatever is left out
+MOST_STEPS = 60  # of a side
 MOST_NAMED = 3  # settings in a title or sentence
 
 Mark = Literal["", "effect", "price", "gain", "same"]
 
 Gap = Sequence[float]  # the time of its second token and its length, both in ms
+Step = tuple[float, float, int]  # when it began and ended, in ms, and how many tokens it computed
 
 
 class Side(TypedDict):
     """One run; times are in ms since the moment at which both are aligned.
 
     ``longest`` is the gap that is ringed, the longest of ``gaps`` or that of a figure of gaps; gaps ``around`` these are drawn paler, and ``firsts`` are
-    times to first token.
+    times to first token. ``steps`` are those that computed prompts, where they are known.
     """
 
     title: Segments
@@ -31,6 +33,7 @@ class Side(TypedDict):
     around: list[list[float]]
     longest: NotRequired[list[float]]
     firsts: list[float]
+    steps: NotRequired[list[list[float]]]
 
 
 class PairFigure(TypedDict):
@@ -74,11 +77,18 @@ def named_value(name: str, value: Any) -> tuple[str, str]:
 
 
 def side(
-    title: Segments, gaps: Iterable[Gap], longest: Gap | None, firsts: Iterable[float], around: Iterable[Gap] = ()
+    title: Segments,
+    gaps: Iterable[Gap],
+    longest: Gap | None,
+    firsts: Iterable[float],
+    around: Iterable[Gap] = (),
+    steps: Sequence[Step] = (),
 ) -> Side:
-    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones."""
+    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones, and its first steps."""
     firsts = [round(ms, 1) for ms in sorted(firsts)]
     result: Side = {"title": title, "gaps": thinned(gaps), "around": thinned(around), "firsts": firsts}
+    if steps:
+        result["steps"] = [[round(t0, 1), round(t1, 1), tokens] for t0, t1, tokens in steps[:MOST_STEPS]]
     if longest is not None:
         result["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
     return result

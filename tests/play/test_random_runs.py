@@ -185,6 +185,7 @@ def found(run: Run, until: float) -> BurstFacts:
         accepted=len([t for t in run.rows("tokens", ARRIVED, until) if t.itl_ms == 0 and t.request_id in own]),
         gaps=tuple((token.t - ARRIVED, token.itl_ms) for token in shown),
         gaps_around=tuple((token.t - ARRIVED, token.itl_ms) for token in around),
+        prefills=tuple((step.t0 - ARRIVED, step.t1 - ARRIVED, step.prompt_tokens) for step in steps if step.step_id in computing),
         tokens_per_s=1000 * tokens / (ended - ARRIVED) if answered else None, factors=tuple(sorted(factors)),
     )  # fmt: skip
 

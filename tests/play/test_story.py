@@ -248,8 +248,9 @@ def test_the_time_of_other_programs_is_counted() -> None:
 
 def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     before = replace(
-        A_BURST, ttft=(80.0,), gaps=((9.0, 896.0),), gaps_around=((-20.0, 20.0), (9e6, 5.0)), tokens_per_s=790.0
-    )
+        A_BURST, ttft=(80.0,), gaps=((9.0, 896.0),), gaps_around=((-20.0, 20.0), (9e6, 5.0)), tokens_per_s=790.0,
+        prefills=((4.0, 899.96, 720),),
+    )  # fmt: skip
     knobs = {**KNOBS, "prefill_max_tokens": 64}
     faster = {"worst": Gap(1, 4, 8.0, 61.0), "ttft_p50": 903.0, "knobs": knobs, "tokens_per_s": 741.0}
     pair = burst_pair(before, replace(before, **faster))
@@ -261,6 +262,7 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     assert [plain(side["title"]) for side in sides] == ["Prefill budget ∞", "Prefill budget 64"]
     assert [side["longest"] for side in sides] == [[9, 896.0], [8, 61.0]]
     assert sides[0]["gaps"] == [[9, 896.0]]
+    assert sides[0]["steps"] == [[4.0, 900.0, 720]]
     assert sides[0]["around"] == [[-20, 20.0]], "long after the burst, nothing is of interest"
     figures = [(one["title"], one["before"], one["after"], one["mark"]) for one in pair["figures"]]
     assert figures == [

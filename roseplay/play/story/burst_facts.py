@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from roseplay.engine.records import EntryRecord, StepRow
 from roseplay.recording.run import RequestRun, Run
 from roseplay.traffic.metrics import percentile
+from roseplay.traffic.pair import MOST_STEPS, Step
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
 NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pause if the usual gap is unknown
@@ -61,6 +62,7 @@ class BurstFacts:
         gaps: of the answers that were streaming, those among which ``worst`` is the longest; of its own, up to its end,
             if none was streaming: the time of the second token since its arrival, and the gap.
         gaps_around: the others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
+        prefills: the steps that computed its prompts, with times since its arrival.
         others: the share of the processors' time that other programs took, from its arrival to its end; None if unknown.
         tokens_per_s: of all answers, from its arrival to its end; ``None`` until all of its answers have ended by
             themselves.
@@ -102,6 +104,7 @@ class BurstFacts:
     ttft: tuple[float, ...] = ()
     gaps: tuple[tuple[float, float], ...] = ()
     gaps_around: tuple[tuple[float, float], ...] = ()
+    prefills: tuple[Step, ...] = ()
     tokens_per_s: float | None = None
     factors: tuple[float, ...] = (1.0,)
     others: float | None = None
@@ -140,6 +143,7 @@ class BurstWatch:
         self._recomputed = self._swapped = self._drafted = self._accepted = 0
         self._steps = 0  # that computed its prompts
         self._longest: LongestStep | None = None
+        self._prefills: list[Step] = []
         self._gaps: list[Gap] = []
 
     def take(self, frame: dict[str, Any]) -> None:
@@ -171,6 +175,9 @@ class BurstWatch:
             return
         self._steps += 1
         ms = step.t1 - step.t0
+        if len(self._prefills) < MOST_STEPS:
+            tokens = step.prompt_tokens + step.decode_tokens
+            self._prefills.append((step.t0 - self.arrived, step.t1 - self.arrived, tokens))
         if self._longest is None or ms > self._longest.ms:
             self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
 
@@ -248,6 +255,7 @@ class BurstWatch:
             drafted=self._drafted,
             accepted=self._accepted,
             factors=tuple(factors),
+            prefills=tuple(self._prefills),
         )
 
     def _gaps_of(self, requests: Container[int]) -> list[Gap]:

@@ -181,7 +181,7 @@ def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
     worst = pause and (pause.t - facts.arrived, round(pause.ms, 0 if pause.ms >= 10 else 2))
     named = title({name: facts.knobs.get(name) for name in names})
     gaps, around = ([gap for gap in some if gap[0] <= reach] for some in (facts.gaps, facts.gaps_around))
-    return side(named, gaps, worst, facts.ttft, around)
+    return side(named, gaps, worst, facts.ttft, around, facts.prefills)
 
 
 def _figure(row: Compared, effect: Compared | None) -> PairFigure:

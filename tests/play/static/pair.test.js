@@ -11,12 +11,13 @@ import { describePair, drawPair } from "../../../roseplay/play/static/shared/pai
 
 Object.assign(globalThis, { location: { origin: "http://here", pathname: "/" } });
 
-const side = (value, gaps, longest) => ({
+const side = (value, gaps, longest, steps) => ({
   title: [["Prefill budget ", ""], [value, "value"]],
   gaps: gaps.slice(1),
   around: gaps.slice(0, 1),
   longest,
   firsts: [427],
+  steps,
 });
 const figure = (title, before, after, mark) => ({ title, before, after, unit: "ms", mark });
 
@@ -25,7 +26,10 @@ function pairOf(gaps = [[-40, 40], [434, 434], [470, 36]], others = [[-40, 40], 
   return /** @type {any} */ ({
     sentence: [["With budget ", ""], ["64", "value"], [", the longest pause was ", ""], ["61 ms", "bold"], [".", ""]],
     ...{ about: "20 prompts", shows: "4 readers", longest: "readers' longest pause", moment: "burst", unit: "ms" },
-    sides: [side("∞", gaps, [434, 434]), side("64", others, [61, 61])],
+    sides: [
+      side("∞", gaps, [434, 434], [[2, 436, 720]]),
+      side("64", others, [61, 61], Array.from({ length: 12 }, (_, i) => [50 * i, 50 * i + 50, 64])),
+    ],
     figures: [figure("longest pause", "434", "61", "effect"), figure("first tokens", "427", "903", "price")],
   });
 }
@@ -111,10 +115,11 @@ function parsed(text) {
 
 /** What was drawn: words with their places, rings and dots. */
 function drawn(pair, width = 556, height = 416) {
-  const calls = { words: /** @type {any[]} */ ([]), rings: /** @type {any[]} */ ([]), dots: /** @type {any[]} */ ([]) };
+  const none = () => /** @type {any[]} */ ([]), calls = { words: none(), rings: none(), dots: none(), boxes: none() };
   const wide = (text) => 6 * text.length;
   const pen = {
-    ...{ fill() {}, line() {}, text: (words, x, y, _, align) => calls.words.push({ words, x, y, align }), width: wide },
+    fill: (color, x, y, w, h) => color === "#0000ff" && calls.boxes.push({ x, y, w, h }),
+    ...{ line() {}, text: (words, x, y, _, align) => calls.words.push({ words, x, y, align }), width: wide },
     circle: (x, y) => calls.rings.push({ x, y }),
     dot: (x, y) => calls.dots.push({ x, y }),
     words(words, x, y, _font, color) {
@@ -125,7 +130,13 @@ function drawn(pair, width = 556, height = 416) {
   const T = Object.fromEntries(
     "surface ink ink2 ink3 line line2 grid rose".split(" ").map((name) => [name, "#000000"]),
   );
-  drawPair(/** @type {any} */ (pen), width, height, pair, /** @type {any} */ ({ ...T, rose: "#ff0000" }));
+  drawPair(
+    /** @type {any} */ (pen),
+    width,
+    height,
+    pair,
+    /** @type {any} */ ({ ...T, rose: "#ff0000", prompt: "#0000ff" }),
+  );
   return calls;
 }
 
@@ -143,6 +154,18 @@ test("both runs are drawn on the same axes, their longest pauses ringed and name
     "64",
     "61",
   ]);
+});
+
+test("the steps that computed the prompts are as wide as they took and as high as their tokens", () => {
+  const { boxes: [fat, ...thin] } = drawn(pairOf());
+  assert.equal(thin.length, 12);
+  const near = (value, expected) => assert.ok(Math.abs(value - expected) < 1, `${value}, not ${expected}`);
+  near((fat.w + 0.7) / (thin[0].w + 0.7), 434 / 50);
+  near(fat.h / thin[0].h, 720 / 64);
+  near(thin[1].x - thin[0].x, thin[0].w + 0.7);
+  const { sides: [first, second], ...rest } = pairOf(),
+    bare = { ...rest, sides: [first, second].map(({ steps: _, ...one }) => one) };
+  assert.deepEqual(drawn(bare).boxes, [], "without steps, as of another server");
 });
 
 test("a label that would lie on dots moves above them", () => {

@@ -1,6 +1,7 @@
 /* Two runs in one picture: the gaps between the tokens of each, one run above the other on the same axes and aligned at
- * the burst, with the setting that differs as their titles; under them the effect, its price and the throughput. Live,
- * reports draw it, and it is copied as a file. `traffic/pair.py` has its data. */
+ * the burst, with the setting that differs as their titles; over the gaps, the steps that computed the prompts; under
+ * them the effect, its price and the throughput. Live and reports draw it, and it is copied as a file.
+ * `traffic/pair.py` has its data. */
 import { drawBase, drawLevels, drawUprights, drawWords } from "../chart/axes.js";
 import { evenTicks, linear, ticksAt } from "../chart/scale.js";
 import { format } from "../format.js";
@@ -16,6 +17,7 @@ import { fade } from "../theme.js";
 
 const SIDE_PX = 12, LEFT_PX = 44, NARROW_PX = 460;
 const SENTENCE = { px: 13, line: 18 }, NOTE = { px: 11, line: 15 }, TITLE_PX = 12, FIGURE_PX = 17;
+const FILM_PX = 22, APART_PX = 0.7, LEAST_STEP_PX = 1.5;
 const ABOVE_PX = 24, BETWEEN_PX = 10, UNDER_PX = 24, FIRST_PX = 6, DOT_PX = 1.5, RING_PX = 7, HEAD_ROOM = 1.25;
 const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60;
 
@@ -32,12 +34,15 @@ export function drawPair(pen, width, height, pair, T) {
   const wide = width - 2 * SIDE_PX, narrow = width < NARROW_PX;
   let y = wrap(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
   const note = `${pair.about}, aligned at the ${pair.moment}. Dots: ms between two tokens ${pair.shows}.`;
-  const marks = pair.sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "";
+  const { sides } = pair, film = sides.some(({ steps }) => steps);
+  const boxes = film ? " Boxes: steps with their prompts, as wide as they took." : "";
+  const marks = boxes + (sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "");
   y = wrap(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
-  const high = Math.max(LEAST_PLOT_PX, (height - rows - UNDER_PX - BETWEEN_PX - y) / 2 - ABOVE_PX);
+  const above = ABOVE_PX + (film ? FILM_PX : 0);
+  const high = Math.max(LEAST_PLOT_PX, (height - rows - UNDER_PX - BETWEEN_PX - y) / 2 - above);
   const areas = pair.sides.map((_, i) => {
-    const y0 = y + ABOVE_PX + i * (high + ABOVE_PX + BETWEEN_PX);
+    const y0 = y + above + i * (high + above + BETWEEN_PX);
     return { x0: LEFT_PX, x1: width - SIDE_PX, y0, y1: y0 + high, width: width - SIDE_PX - LEFT_PX, height: high };
   });
   drawSides(pen, pair, areas, T);
@@ -50,11 +55,14 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
   const all = sides.flatMap(({ gaps, around }) => [...gaps, ...around]), times = all.map(([t]) => t);
   const most = Math.max(10, ...all.map(([, ms]) => ms), ...sides.map(({ longest }) => longest?.[1] ?? 0));
   const { max, step } = niceAxis(most * HEAD_ROOM, PARTS);
-  const from = Math.min(0, ...times), to = Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts));
+  const steps = sides.flatMap(({ steps = [] }) => steps), tokens = Math.max(1, ...steps.map((step) => step[2]));
+  const from = Math.min(0, ...times),
+    to = Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts), ...steps.map((step) => step[1]));
   sides.forEach((side, i) => {
     const area = areas[i], x = linear(from, to, area.x0, area.x1), y = linear(0, max, area.y1, area.y0);
     const uprights = timeTicks(x, from, to, moment);
-    segments(pen, side.title, SIDE_PX, area.y0 - 9, TITLE_PX, T, true);
+    segments(pen, side.title, SIDE_PX, area.y0 - 9 - (side.steps ? FILM_PX : 0), TITLE_PX, T, true);
+    drawFilm(pen, side.steps ?? [], x, area, tokens, T);
     drawLevels(pen, area, evenTicks(y, PARTS, step), T);
     drawUprights(pen, area, uprights, T);
     drawBase(pen, area, T);
@@ -70,6 +78,15 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
     }
     if (i === sides.length - 1) drawWords(pen, { ...area, y1: area.y1 + FIRST_PX }, uprights, T);
   });
+}
+
+/* A frame for each step, as wide as it took and as high as its tokens. */
+function drawFilm(pen, steps, x, area, most, T) {
+  for (const [t0, t1, tokens] of steps) {
+    const high = Math.max(2, (FILM_PX * tokens) / most), left = Math.max(area.x0, x(t0));
+    const wide = Math.max(LEAST_STEP_PX, Math.min(area.x1, x(t1)) - left - APART_PX);
+    if (left < area.x1) pen.fill(T.prompt, left, area.y0 - 5 - high, wide, high);
+  }
 }
 
 /* Ticks of a time axis that counts from its moment, in seconds. */
