@@ -67,7 +67,7 @@ function busy(moments) {
     last = moment.at;
     kept.push({ ...moment, at });
   }
-  return { moments: kept, length: at + AROUND_MS };
+  return { moments: kept, length: at + AROUND_MS, most: Math.max(0, ...kept.map(({ scene }) => promptTokens(scene))) };
 }
 
 /** Plays the bundled recording once it has been read. */
@@ -76,6 +76,7 @@ export class Recorded {
     /** @type {Moment[]} */
     this.moments = [];
     this.length = Infinity;
+    this.most = 0; // tokens of prompts in one step
     this.began = 0;
     this.pace = new Pace();
     /** @type {Moment | null} */
@@ -91,10 +92,5 @@ export class Recorded {
     if (now - this.began > this.length) Object.assign(this, { began: now, pace: new Pace() });
     this.shown = this.pace.next(() => this.moments.filter(({ at }) => at <= now - this.began), now) ?? this.shown;
     return this.shown;
-  }
-
-  /** Most tokens of prompts in one step. */
-  get most() {
-    return Math.max(0, ...this.moments.map(({ scene }) => promptTokens(scene)));
   }
 }

@@ -188,8 +188,8 @@ function dot([x0, y0], [x1, y1], color) {
   const element = make("i", { className: "rp-flight", style: `background: ${color}` });
   const at = (x, y) => ({ transform: `translate(${x}px, ${y}px)` });
   panel.plot.append(element);
-  element.animate([at(x0, y0), at(x1, y1)], { duration: FLIGHT_MS, easing: "ease-in-out" }).onfinish = () =>
-    element.remove();
+  element.animate([at(x0, y0), at(x1, y1)], { duration: FLIGHT_MS, easing: "ease-in-out" });
+  setTimeout(() => element.remove(), FLIGHT_MS); // in a tab behind others, no animation ends
 }
 
 // ---- pointing ---------------------------------------------------------------------------------------------
