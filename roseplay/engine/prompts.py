@@ -42,8 +42,8 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: 
     control tokens.
 
     Args:
-        options: of the tokenizer for text, such as ``add_special_tokens``; of the chat template for messages, such as
-            ``continue_final_message``, and values of its variables.
+        options: ``add_special_tokens``, by default true for text and false for messages; of the chat template for
+            messages, such as ``continue_final_message``, and values of its variables.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
@@ -61,15 +61,38 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: 
     return token_ids
 
 
+def encode_bad_words(words: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Returns the tokens of texts that an answer must not contain: each as the beginning of a text and, if that is other
+    tokens of the same number, after a space. As in vLLM.
+
+    Raises:
+        ValueError: there is no tokenizer, or a text has no tokens.
+    """
+    encoded = []
+    for word in words:
+        first, after_space = (
+            _tokenize(_need(tokenizer), before + word.lstrip(), add_special_tokens=False) for before in ("", " ")
+        )
+        if not first:
+            raise ValueError(f"bad_words has {word!r}, which has no tokens: leave it out")
+        encoded.append(first)
+        if len(after_space) == len(first) and after_space[0] != first[0]:
+            encoded.append(after_space)
+    return encoded
+
+
 def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> list[int]:
     """Returns the token ids of a chat, with control tokens' names in messages and variables encoded as plain text."""
+    template = dict(template)
+    add_special_tokens = bool(template.pop("add_special_tokens", False))
     special = {token: t.content for token, t in getattr(tokenizer, "added_tokens_decoder", {}).items() if t.special}
     names = sorted(filter(None, special.values()), key=len, reverse=True)
     named = re.compile("|".join(map(re.escape, names)) or "(?!)")
     texts: list[str] = []
     _with_texts([messages, *template.values()], texts.append)
     if not any(map(named.search, texts)):
-        return _tokenize(tokenizer, render_chat(messages, tokenizer, template), add_special_tokens=False)
+        rendered = render_chat(messages, tokenizer, template)
+        return _tokenize(tokenizer, rendered, add_special_tokens=add_special_tokens)
     if any(map(_STAND_IN.search, texts)):
         raise ValueError("the chat has a control token's name and a character from U+100000 on: leave one out")
     stand_ins = {name: chr(0x100000 + number) for number, name in enumerate(names)}
@@ -79,7 +102,7 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template
     text = render_chat(replaced, tokenizer, variables)
     reader, plain = _reader(tokenizer, stand_ins)
     token_ids: list[int] = []
-    for token in _tokenize(reader, text, add_special_tokens=False):
+    for token in _tokenize(reader, text, add_special_tokens=add_special_tokens):
         name, of_name = plain.get(token, ("", (token,)))
         if name and not special.keys().isdisjoint(of_name):
             raise ValueError(

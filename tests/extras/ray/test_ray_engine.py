@@ -258,7 +258,7 @@ def test_what_the_replicas_cannot_do_is_refused(engine: RayEngine) -> None:
         engine.submit([1], SamplingParams(stop_token_ids=(100,)))
     with pytest.raises(ValueError, match="structured_outputs needs a tokenizer"):
         engine.submit([1], SamplingParams(structured_outputs={"regex": "a"}))
-    INFO_OF_A_SERVER.check_stop_tokens(SamplingParams(stop_token_ids=(10**9,)))  # its vocabulary is not known
+    INFO_OF_A_SERVER.check_params(SamplingParams(stop_token_ids=(10**9,)))  # its vocabulary is not known
 
 
 def test_the_queue_is_bounded(engine: RayEngine, handle: Handle) -> None:
