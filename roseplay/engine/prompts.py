@@ -22,6 +22,7 @@ _READERS: weakref.WeakKeyDictionary[Any, tuple[dict[str, str], _Reader]] = weakr
 _MARK, _ARGUMENT, _RESULT = "what-the-message-says", "what-the-call-says", "what-the-tool-says"
 _CALL = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {_ARGUMENT: 1}}}
 _ASKED = {"role": "user", "content": "?"}
+_ROLES = ("system", "user", "assistant", "tool")
 # Messages with which it is tried what a chat template takes, and what each tokenizer's template made of them.
 _SYSTEM: list[dict[str, Any]] = [{"role": "system", "content": _MARK}, _ASKED]
 _TOOLS: list[dict[str, Any]] = [
@@ -159,6 +160,9 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template:
             advice = "; it takes no system message: put its text into the first user message"
         raise ValueError(f"the model's chat template refused the messages: {error}{advice}") from None
     assert isinstance(text, str)
+    for message in messages:
+        if message["role"] not in _ROLES and message["content"].strip() not in text:
+            raise ValueError(f"the model's chat template leaves out messages with the role {message['role']!r}")
     return text
 
 

@@ -261,7 +261,7 @@ class _Events:
             tail = b'],"usage":' + encode(usage) + b"}\n\n"
         if self._answer.chat and self._answer.shows_ids and not self._told:  # a chat's answers have one prompt
             self._told = True
-            tail = b'],"prompt_token_ids":' + encode(self._answer.streams[0].prompt_token_ids) + b"," + tail[2:]
+            tail = b'],"prompt_token_ids":' + encode(self._answer.streams[0].prompt_token_ids) + tail[1:]
         return self._head + encode(choice) + tail
 
 
