@@ -36,8 +36,8 @@ def restricted(logits: torch.Tensor, requests: Sequence[Drawing], drawn: Drawn |
     rows = list(enumerate(requests))
     biases = [(row * vocabulary + token, bias) for row, r in rows for token, bias in r.sampling.logit_bias]
     if biases:
-        places, values = zip(*biases, strict=True)
-        flat.scatter_add_(0, to_device(places, torch.int64, device), to_device(values, torch.float32, device))
+        biased, values = zip(*biases, strict=True)
+        flat.scatter_add_(0, to_device(biased, torch.int64, device), to_device(values, torch.float32, device))
     if narrow := [row for row, request in rows if request.sampling.allowed_token_ids]:
         allowed = [row * vocabulary + token for row in narrow for token in requests[row].sampling.allowed_token_ids]
         places = to_device(allowed, torch.int64, device)
