@@ -248,5 +248,5 @@ def _need(tokenizer: Any | None) -> Any:
 def _check_ids(prompt: Sequence[Any], vocab_size: int) -> list[int]:
     for token in prompt:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise ValueError(f"token id {token!r} is not an integer from 0 to {vocab_size - 1}")
+            raise ValueError(f"token id {token!r} is out of vocabulary: use integers from 0 to {vocab_size - 1}")
     return [int(token) for token in prompt]  # plain integers rather than subclasses, because they are pickled

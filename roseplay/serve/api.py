@@ -42,17 +42,17 @@ def api_router(served: Served, names: ModelNames, traces: Traces | None = None) 
 
     @router.post("/completions")
     async def completions(body: CompletionBody, request: Request) -> Response:
-        names.check(served.engine, body.model)
+        body.model = names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     @router.post("/chat/completions")
     async def chat_completions(body: ChatBody, request: Request) -> Response:
-        names.check(served.engine, body.model)
+        body.model = names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     @router.post("/chat/completions/batch")
     async def batch(body: BatchBody, request: Request) -> Response:
-        names.check(served.engine, body.model)
+        body.model = names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     refuse_other_methods(router)
@@ -99,7 +99,7 @@ def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, requests: li
     submits(scope)
     return Answer(
         submit_all(engine, requests, body.n),
-        body.model,
+        body.model or engine.info.model,
         isinstance(body, ChatBody),
         body.n,
         engine.tokenizer,

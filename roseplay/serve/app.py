@@ -138,6 +138,11 @@ def _engine_router(served: Served, names: ModelNames) -> APIRouter:
         names.check(served.engine, body.model)
         return await served.submissions.run(detokenize, served.engine, body)
 
+    @router.get("/load")
+    def load() -> dict[str, int]:
+        """How many requests wait or run."""
+        return {"server_load": served.engine.num_unfinished}
+
     @router.get("/tokenizer_info")
     def info() -> dict[str, Any]:
         """The tokenizer's class, chat template and named tokens."""

@@ -185,7 +185,7 @@ class Sampling(_SamplingFields):
 
     prompt_field: ClassVar[str]
 
-    model: str
+    model: str | None = None
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -343,10 +343,17 @@ class ChatPrompt(_Body):
         return self
 
 
+class KvTransfer(_Body):
+    """The part of vLLM's transfers of a prompt's KV cache that makes sense without one: the prompt's tokens."""
+
+    prompt_token_ids: Annotated[_TokenIds, Field(min_length=1)]
+
+
 class ChatBody(Sampling, ChatPrompt):
     """``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
+    kv_transfer_params: KvTransfer | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
@@ -393,6 +400,7 @@ class BatchBody(ChatBody):
     ]
     n: Literal[1] = 1
     stream: Literal[False] = False
+    kv_transfer_params: None = None  # one prompt cannot stand for several chats
 
     @property
     def chats(self) -> list[list[Message]]:

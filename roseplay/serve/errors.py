@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "/v1"
 # Other routes that are no part of a page; where a path begins with one of the first, errors have OpenAI's format.
-OF_ENGINE = ("/detokenize", "/reset_prefix_cache", "/tokenize", "/tokenizer_info", "/version")
+OF_ENGINE = ("/detokenize", "/load", "/reset_prefix_cache", "/tokenize", "/tokenizer_info", "/version")
 OF_PROGRAMS = (f"{PREFIX}/", *OF_ENGINE, "/health", "/metrics", "/ready")
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 REFUSED = "refused"  # type of a validation error that names its ``field`` itself

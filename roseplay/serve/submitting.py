@@ -49,7 +49,10 @@ def prepare_completion(engine: EngineLike, body: bodies.CompletionBody) -> list[
 
 def prepare_chat(engine: EngineLike, body: bodies.ChatBody) -> list[Prepared]:
     """Returns ``n`` requests for each chat; raises the errors of ``prepare_completion``."""
-    token_ids = [_encode_chat(engine, body, messages) for messages in body.chats]
+    if body.kv_transfer_params is not None:  # another server has read the messages
+        token_ids = [_encoded(engine, body.kv_transfer_params.prompt_token_ids, "kv_transfer_params.prompt_token_ids")]
+    else:
+        token_ids = [_encode_chat(engine, body, messages) for messages in body.chats]
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return _prepare(engine, body, token_ids, getattr(body, body.limit), logprobs, None)
 

@@ -294,7 +294,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"top_logprobs": 0}, "top_logprobs needs logprobs", "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs: ", "top_logprobs"),
     ({"stream_options": {"include_usage": False}}, "stream_options are for streams", "stream_options"),
-    ({"model": None}, "model: ", "model"),
+    (
+        {"extra_body": {"kv_transfer_params": {"do_remote_decode": True}}},
+        "is not a parameter",
+        "kv_transfer_params.do_remote_decode",
+    ),
 ]
 
 

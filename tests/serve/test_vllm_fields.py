@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 
 MODEL = "tiny-chat"
@@ -127,6 +128,27 @@ def test_usage_so_far_is_only_sent_with_usage(post: Any) -> None:
 def test_a_seed_of_minus_one_is_none(post: Any) -> None:
     texts = {post("completions", seed=-1, temperature=3, max_tokens=12)["choices"][0]["text"] for _ in range(3)}
     assert len(texts) > 1
+
+
+def test_the_tokens_of_a_prompt_stand_for_its_messages(post: Any) -> None:
+    asked = {"kv_transfer_params": {"prompt_token_ids": PROMPT}, "return_token_ids": True}
+    answer = post("chat/completions", **asked)
+    assert answer["prompt_token_ids"] == PROMPT and answer["choices"][0]["message"]["content"]
+    assert post("chat/completions/batch", messages=[QUESTION], **asked)[0] == 400
+    assert "out of vocabulary" in post("chat/completions", kv_transfer_params={"prompt_token_ids": [2048]})[1]
+
+
+def test_a_request_without_a_model_gets_the_one_that_is_served(address: str) -> None:
+    answer = httpx.post(f"{address}/v1/completions", json={"prompt": "x", "max_tokens": 1}, timeout=60).json()
+    assert answer["model"] == MODEL
+
+
+def test_how_many_requests_are_unfinished(address: str, engine: Engine) -> None:
+    stream = engine.submit(PROMPT, SamplingParams(max_new_tokens=1500, ignore_eos=True))
+    assert httpx.get(f"{address}/load").json() == {"server_load": 1}
+    stream.cancel()
+    stream.result(30)
+    assert httpx.get(f"{address}/load").json() == {"server_load": 0}
 
 
 def test_what_the_tokenizer_is(address: str, engine: Engine) -> None:
