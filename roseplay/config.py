@@ -736,7 +736,7 @@ class SamplingParams:
         0,
         Whole(0),
         "Least tokens",
-        "at least",
+        "0 any",
         "Tokens that end the answer are not drawn, and stop strings not searched for, before it has this many tokens. One "
         "that can only end, as what it must follow is complete, ends all the same.",
         unit="tokens",

@@ -296,8 +296,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"stream_options": {"include_usage": False}}, "stream_options are for streams", "stream_options"),
     (
         {"extra_body": {"kv_transfer_params": {"do_remote_decode": True}}},
-        "is not a parameter",
-        "kv_transfer_params.do_remote_decode",
+        "Field required",
+        "kv_transfer_params.prompt_token_ids",
     ),
 ]
 
