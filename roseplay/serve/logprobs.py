@@ -144,11 +144,11 @@ def _shown(stream: Stream, number: int) -> list[tuple[int, float]]:
 def _top(
     texts: TokenTexts, others: list[tuple[int, float]], logprob: float, token_id: int, text: str
 ) -> dict[str, float]:
-    """Returns tokens by text, and the token itself, as ``text``: programs look it up there."""
-    top: dict[str, float] = {}
+    """Returns tokens by text, and first the token itself, as ``text``: programs look it up there."""
+    top = {text: _finite(logprob)}
     for other, found in others:  # of two with the same text, the likelier one is kept
-        top.setdefault(text if other == token_id else texts.of_id(other), _finite(found))
-    top[text] = _finite(logprob)
+        if other != token_id:
+            top.setdefault(texts.of_id(other), _finite(found))
     return top
 
 

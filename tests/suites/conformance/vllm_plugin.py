@@ -39,6 +39,7 @@ NAMES = (
     "Qwen/Qwen2.5-1.5B-Instruct",
     "HuggingFaceH4/zephyr-7b-beta",
     "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
     "facebook/opt-125m",
     "openai-community/gpt2",
 )
