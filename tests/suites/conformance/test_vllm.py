@@ -55,7 +55,16 @@ def test_vllms_own_tests_pass_but_for_those_that_are_listed(tmp_path: Path) -> N
     files = [f"tests/entrypoints/{folder}/test_{name}.py" for folder, names in FILES.items() for name in names]
     options = [f"--timeout={EACH_S}", f"--junitxml={report}", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-q"]
     # Not its conftest, which starts devices; the fixtures of these tests are in one of their own.
-    options += ["-c", os.devnull, f"--rootdir={FOLDER}", "--noconftest", "-p", "vllm_plugin", "-p", "tests.entrypoints.conftest"]
+    options += [
+        "-c",
+        os.devnull,
+        f"--rootdir={FOLDER}",
+        "--noconftest",
+        "-p",
+        "vllm_plugin",
+        "-p",
+        "tests.entrypoints.conftest",
+    ]
     variables = {"PYTHONPATH": f"{here}:{FOLDER}", "VLLM_TESTS_MODEL": "smollm2"}
     serve = f"{sys.executable} -m roseplay serve --model smollm2"
     ended = subprocess.run(
