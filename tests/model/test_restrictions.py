@@ -12,7 +12,7 @@ from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.model.batch import Drawn
 from roseplay.model.drawing import after_draft
 from roseplay.model.restrictions import restricted
-from roseplay.model.sampler import NO_TOKEN, sample
+from roseplay.model.sampler import NO_TOKEN, draw, sample
 
 VOCABULARY = 50
 EOS = frozenset({3, 4})
@@ -41,6 +41,11 @@ def test_biases_are_added() -> None:
     expected[0, 6] -= 100
     assert torch.equal(changed, expected) and not torch.equal(changed, row)
     assert sample(row, [request(logit_bias={11: 100})]) == [11]
+
+
+def test_a_known_argmax_is_not_that_of_restricted_rows() -> None:
+    row = logits(1)
+    assert draw(row, [request(logit_bias={11: 100})], argmax=row.argmax(-1)).tolist() == [11]
 
 
 def test_only_allowed_tokens_are_drawn() -> None:

@@ -151,6 +151,12 @@ def test_how_many_requests_are_unfinished(address: str, engine: Engine) -> None:
     assert httpx.get(f"{address}/load").json() == {"server_load": 0}
 
 
+def test_an_answer_without_a_limit_ends_with_the_context(post: Any, engine: Engine) -> None:
+    answer = post("chat/completions", max_tokens=None, ignore_eos=True)
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["total_tokens"] == engine.info.max_model_len
+
+
 def test_what_the_tokenizer_is(address: str, engine: Engine) -> None:
     info = httpx.get(f"{address}/tokenizer_info").json()
     assert info["tokenizer_class"] == type(engine.tokenizer).__name__
