@@ -107,7 +107,7 @@ def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
         assert found == [-9999.0, -0.5, -9999.0]
     else:
         found = [*logprobs["token_logprobs"], *logprobs["top_logprobs"][0].values()]
-        assert found == [-9999.0, -0.5, -9999.0, -9999.0]
+        assert found == [-9999.0, -9999.0, -0.5, -9999.0]
 
 
 def test_a_completions_likeliest_tokens_include_its_own() -> None:
