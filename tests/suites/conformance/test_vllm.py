@@ -53,7 +53,13 @@ def outcomes(report: Path) -> dict[str, bool]:
 def test_vllms_own_tests_pass_but_for_those_that_are_listed(tmp_path: Path) -> None:
     here, report = Path(__file__).parent, tmp_path / "report.xml"
     files = [f"tests/entrypoints/{folder}/test_{name}.py" for folder, names in FILES.items() for name in names]
-    options = [f"--timeout={EACH_S}", f"--junitxml={report}", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-q"]
+    options = [f"--timeout={EACH_S}", f"--junitxml={report}", "-p", "no:cacheprovider", "-q"]
+    options += [
+        "-o",
+        "asyncio_mode=auto",
+        "-o",
+        "timeout_func_only=true",
+    ]  # starting a server takes as long as it takes
     # Not its conftest, which starts devices; the fixtures of these tests are in one of their own.
     options += [
         "-c",
