@@ -254,7 +254,7 @@ def test_metrics_count_what_clients_saw(engine: RayEngine, handle: Handle) -> No
 
 
 def test_what_the_replicas_cannot_do_is_refused(engine: RayEngine) -> None:
-    with pytest.raises(ValueError, match="stop_token_ids has 100: use ids from 0 to 99"):
+    with pytest.raises(ValueError, match="has 100, but the vocabulary has 100 tokens: use ids from 0 to 99"):
         engine.submit([1], SamplingParams(stop_token_ids=(100,)))
     with pytest.raises(ValueError, match="structured_outputs needs a tokenizer"):
         engine.submit([1], SamplingParams(structured_outputs={"regex": "a"}))
