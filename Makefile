@@ -23,6 +23,7 @@ GUIDELLM_VENV := $(VENV)-guidellm
 GUIDELLM := $(GUIDELLM_VENV)/.stamp-guidellm
 MUTATION := $(VENV)/.stamp-mutation
 RAY := $(VENV)/.stamp-ray
+VLLM_TESTS := $(VENV)/vllm-tests
 VLLM_VENV := $(VENV)-vllm
 VLLM := $(VLLM_VENV)/.stamp-vllm
 
@@ -52,15 +53,15 @@ core: $(TEST) ## run the core's tests in a copy of the tree that has no extensio
 	@git ls-files -z ':!roseplay/extras' ':!tests/extras' | xargs -0 cp --parents -t build/core
 	@cd build/core && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ignore tests/test_structure.py --ignore tests/browser/test_core_alone.py $(ARGS)
 
-conformance: ## drive the API by LangChain's tests, lm-eval, schemathesis and guidellm, in environments of their own
+conformance: ## drive the API by LangChain's and vLLM's tests, lm-eval, schemathesis and guidellm, in environments of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-conformance run-conformance
 
 servers: $(TEST) $(GUIDELLM) ## drive other servers from the page's side; LLAMA_SERVER=PATH adds llama.cpp's
 	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/extras/servers/suite $(ARGS)
 
 .PHONY: run-conformance
-run-conformance: $(CONFORMANCE) $(GUIDELLM)
-	@GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/suites/conformance $(ARGS)
+run-conformance: $(CONFORMANCE) $(GUIDELLM) $(SMOLLM2) $(VLLM_TESTS)
+	@VLLM_TESTS=$(VLLM_TESTS) GUIDELLM=$(GUIDELLM_VENV)/bin/guidellm $(BIN)/python -m pytest -m slow tests/suites/conformance $(ARGS)
 
 fuzz: $(TEST) ## check the scheduler with 5,000,000 random operations; ARGS="--seed 7 --operations 100000 --jobs 1"
 	@$(BIN)/python -m tests.core.fuzz $(ARGS)
@@ -135,6 +136,9 @@ $(GUIDELLM): .ci/guidellm.txt
 	@$(PYTHON) -m venv $(GUIDELLM_VENV)
 	@$(GUIDELLM_VENV)/bin/python .ci/install.py --torch "$(TORCH)" -r .ci/guidellm.txt
 	@touch $@
+
+$(VLLM_TESTS): .ci/vllm_tests.py | $(BASE)
+	@$(BIN)/python .ci/vllm_tests.py $@
 
 $(VLLM): .ci/vllm.py
 	@$(PYTHON) -m venv $(VLLM_VENV)

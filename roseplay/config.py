@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from roseplay.extensions import extensions
 from roseplay.settings import (
+    Biases,
     Choice,
     Number,
     Strings,
@@ -33,6 +34,8 @@ from roseplay.settings import SettingError as SettingError
 # All stop strings are searched for after every token, in the one thread that serves all streams.
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256
+MAX_BAD_WORDS = 256
+MAX_BIAS = 100.0
 MAX_TENANT_CHARACTERS = 256
 MAX_STRUCTURE_CHARACTERS = 1 << 20
 
@@ -647,8 +650,9 @@ GPU_KNOBS = tuple(name for name, knob in settings_of(Knobs).items() if knob.need
 class SamplingParams:
     """How one request's tokens are drawn, when it ends, and what scheduling policies know about it.
 
-    ``stop`` may be a single string or any sequence of strings, ``stop_token_ids`` any sequence of integers,
-    ``structured_outputs`` a mapping or its JSON text. The names are those of vLLM's API where the fields say no other.
+    ``stop`` and ``bad_words`` may be single strings or any sequences of strings, lists of token ids any sequences of
+    integers, ``logit_bias`` a mapping or pairs, ``structured_outputs`` a mapping or its JSON text. The names are those of
+    vLLM's API where the fields say no other.
     """
 
     temperature: float = setting(
@@ -728,6 +732,18 @@ class SamplingParams:
         slider=(1, 256, 1),
         recommended=True,
     )
+    min_new_tokens: int = setting(
+        0,
+        Whole(0),
+        "Least tokens",
+        "0 any",
+        "Tokens that end the answer are not drawn, and stop strings not searched for, before it has this many tokens. One "
+        "that can only end, as what it must follow is complete, ends all the same.",
+        unit="tokens",
+        vllm="min_tokens",
+        control="sampling-min-tokens",
+        slider=(0, 256, 1),
+    )
     seed: int | None = setting(
         None,
         Whole(0, 2**63 - 1, none="a new one each time"),
@@ -753,6 +769,37 @@ class SamplingParams:
         "Token ids that end the answer, besides the model's end-of-sequence tokens. They must be in the model's "
         "vocabulary. Such a token is counted, but its text is left out of the answer.",
     )
+    include_stop_str_in_output: bool = setting(
+        False,
+        Switch(),
+        "Show the stop",
+        "text",
+        "The answer's text ends with the stop string, or with the text of the token, that ended it.",
+    )
+    bad_words: tuple[str, ...] = setting(
+        (),
+        Strings(MAX_BAD_WORDS, MAX_STOP_CHARACTERS),
+        "Bad words",
+        "one per line",
+        "Texts that the answer does not contain as the tokenizer writes them, alone or after a space: their last token is "
+        "not drawn after the others. A text made of other tokens is not recognised.",
+        control="sampling-bad-words",
+        multiline=True,
+    )
+    logit_bias: tuple[tuple[int, float], ...] = setting(
+        (),
+        Biases(MAX_BIAS),
+        "Logit bias",
+        "by token id",
+        "Added to the logits of single tokens before all else; -100 all but excludes a token, 100 all but forces it.",
+    )
+    allowed_token_ids: tuple[int, ...] = setting(
+        (),
+        TokenIds(),
+        "Allowed tokens",
+        "ids",
+        "Only these tokens are drawn; without any, all are. A request from which none can be drawn ends with an error.",
+    )
     ignore_eos: bool = setting(False, Switch(), "Ignore EOS", "length", "Continue past end-of-sequence tokens.")
     logprobs: int | None = setting(
         None,
@@ -760,6 +807,13 @@ class SamplingParams:
         "Log-probabilities",
         "per token",
         "Report the log-probability of each token and of this many of the likeliest tokens in its place.",
+    )
+    logprob_token_ids: tuple[int, ...] = setting(
+        (),
+        TokenIds(),
+        "Log-probabilities of",
+        "ids",
+        "Report the log-probabilities of these tokens, instead of the likeliest ones; needs logprobs.",
     )
     prompt_logprobs: int | None = setting(
         None,
@@ -801,11 +855,30 @@ class SamplingParams:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        for name in ("stop", "bad_words"):
+            texts = getattr(self, name)
+            object.__setattr__(self, name, (texts,) if isinstance(texts, str) else tuple(texts))
+        for name in ("stop_token_ids", "allowed_token_ids", "logprob_token_ids"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         if isinstance(self.structured_outputs, Mapping):  # as text, it can be hashed and sent
             object.__setattr__(self, "structured_outputs", json.dumps(self.structured_outputs, ensure_ascii=False))
         check_all(self)
+        if self.min_new_tokens > self.max_new_tokens:
+            raise SettingError(
+                "min_new_tokens", f"is {self.min_new_tokens}: use at most the answer's limit, {self.max_new_tokens}"
+            )
+        if self.logprob_token_ids and self.logprobs is None:
+            raise SettingError("logprob_token_ids", "needs logprobs: ask for them, or leave it out")
+
+
+def _biases(biases: Any) -> Any:
+    """Returns biases as pairs, with integers for the ids that JSON has as text; raises ``SettingError`` for other keys."""
+    pairs = list(biases.items() if isinstance(biases, Mapping) else biases)
+    wrong = [str(token) for token, _ in pairs if isinstance(token, str) and not token.isdecimal()]
+    if wrong:
+        raise SettingError("logit_bias", f"has {', '.join(wrong)[:300]}: use token ids")
+    return tuple((int(token) if isinstance(token, str) else token, bias) for token, bias in pairs)
 
 
 # The sampling parameters for which a model's author may recommend values.

@@ -221,6 +221,27 @@ class TokenIds:
 
 
 @dataclass(frozen=True)
+class Biases:
+    """Pairs (token id, number) with different ids and numbers from ``-most`` to ``most``."""
+
+    most: float
+    none: str = ""
+    name = "biases"
+
+    def allows(self, value: object) -> bool:
+        if not isinstance(value, tuple) or len(dict(value)) < len(value):
+            return False
+        each = Number(-self.most, self.most)
+        return all(Whole(0).allows(token) and each.allows(bias) for token, bias in value)
+
+    def read(self, text: str) -> Any:
+        return json.loads(text)
+
+    def __str__(self) -> str:
+        return f'numbers from -{self.most:g} to {self.most:g} by token id, as {{"17": -100}}'
+
+
+@dataclass(frozen=True)
 class Structure(Text):
     """What an answer must follow, as the JSON text of an object with one key, see ``SamplingParams.structured_outputs``."""
 

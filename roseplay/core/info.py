@@ -10,6 +10,8 @@ from roseplay.config import GPU_KNOBS, Knobs, SamplingParams, SettingError
 from roseplay.core.budget import check_fits
 
 _BRIEF = 300  # characters
+# Sampling parameters that change which tokens may be drawn.
+_CHOOSING = ("allowed_token_ids", "bad_words", "logit_bias", "min_new_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +125,17 @@ class EngineInfo:
         pool = (self.max_model_len, self.num_blocks - 1, self.block_size)
         check_fits(num_prompt_tokens, max_new_tokens, *pool, limit=limit)
 
-    def check_stop_tokens(self, params: SamplingParams) -> None:
-        """Raises ``SettingError`` for a stop token beyond the vocabulary, if that is known."""
-        largest = max(params.stop_token_ids, default=0)
-        if 0 < self.vocab_size <= largest:
-            raise SettingError("stop_token_ids", f"has {largest}: use ids from 0 to {self.vocab_size - 1}")
+    def check_params(self, params: SamplingParams) -> None:
+        """Raises ``SettingError`` for tokens beyond the vocabulary, if that is known, and for what is not simulated."""
+        biased = [token for token, _ in params.logit_bias]
+        for name in ("stop_token_ids", "allowed_token_ids", "logprob_token_ids", "logit_bias"):
+            largest = max(biased if name == "logit_bias" else getattr(params, name), default=0)
+            if 0 < self.vocab_size <= largest:
+                size = f"the vocabulary has {self.vocab_size} tokens"
+                raise SettingError(name, f"has {largest}, but {size}: use ids from 0 to {self.vocab_size - 1}")
+        for name in _CHOOSING if self.simulated is not None else ():
+            if getattr(params, name):
+                raise SettingError(name, "cannot be simulated, as answers are a fixed text: leave it out")
 
     def settable(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns those of the knobs that can be changed, whatever their values are."""

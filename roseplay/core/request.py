@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ class Request:
         num_lost_tokens: the most tokens that it had computed when it was preempted.
         lookup: guesses its next tokens; None until they are first to be guessed.
         matcher: follows its answer in a grammar (``model/grammar.py``); None for free text.
+        bad_words: sequences of tokens that its answer must not contain.
         seed: seed of its sampling noise: ``sampling.seed``, or one drawn by the engine.
     """
 
@@ -65,7 +67,7 @@ class Request:
         "status", "num_computed_tokens", "prefill_end", "block_table", "state_slot", "answer_state", "branch",
         "chain", "num_chained_blocks", "last_step",
         "num_cached_tokens", "num_shared_tokens", "num_prompt_logprobs", "miss", "lookup", "num_preemptions",
-        "num_lost_tokens", "matcher", "finish_reason",
+        "num_lost_tokens", "matcher", "bad_words", "finish_reason",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +79,7 @@ class Request:
         eos_token_ids: frozenset[int] = frozenset(),
         seed: int = 0,
         matcher: Any = None,
+        bad_words: Sequence[Sequence[int]] = (),
     ) -> None:
         if not prompt_token_ids:
             raise ValueError("the prompt has no tokens: give at least one")
@@ -89,6 +92,7 @@ class Request:
         ends = matcher is not None or not sampling.ignore_eos
         self.eos_token_ids = frozenset(sampling.stop_token_ids) | (eos_token_ids if ends else frozenset())
         self.matcher = matcher
+        self.bad_words = bad_words
         self.status = RequestStatus.WAITING
         self.num_computed_tokens = 0
         self.prefill_end = self.num_prompt_tokens

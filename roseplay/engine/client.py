@@ -26,6 +26,7 @@ from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartErro
 from roseplay.engine.grammar_checks import checked_request
 from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
 from roseplay.engine.lifetime import CLOSE_TIMEOUT_S, Connection, close_at_exit, end_forgotten
+from roseplay.engine.prompts import encode_bad_words
 from roseplay.engine.receiver import Receiver
 from roseplay.engine.stream import Listener, Stream
 from roseplay.engine.telemetry import Telemetry
@@ -157,7 +158,8 @@ class Engine(EngineOfStreams):
         params = params or SamplingParams()
         self._check_alive()
         token_ids, grammar_bytes = checked_request(prompt, params, self, grammar_bytes)
-        request = messages.Submit(next(self._ids), token_ids, params, submitted_ns, grammar_bytes)
+        bad_words = encode_bad_words(params.bad_words, self.tokenizer)
+        request = messages.Submit(next(self._ids), token_ids, params, submitted_ns, grammar_bytes, bad_words)
         if self._knobs.admission == "blocking":
             with self._one_at_a_time():
                 stream = self._enqueue(request, on_update)

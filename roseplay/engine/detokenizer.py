@@ -154,10 +154,15 @@ def make_decoder(tokenizer: Any | None, prompt_token_ids: list[int], *, skip_spe
 
 
 class StopStrings:
-    """Passes text on until a stop string appears, holding back what may be the beginning of one."""
+    """Passes text on until a stop string appears, holding back what may be the beginning of one.
 
-    def __init__(self, stop: tuple[str, ...]) -> None:
+    Args:
+        shown: whether the text ends with the stop string, rather than before it.
+    """
+
+    def __init__(self, stop: tuple[str, ...], *, shown: bool = False) -> None:
         self._stop = stop
+        self._shown = shown
         self._held = ""
         self.hit = False
 
@@ -166,10 +171,11 @@ class StopStrings:
         if not self._stop:
             return text
         text = self._held + text
-        ends = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
-        if ends:
+        found = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
             self.hit, self._held = True, ""
-            return text[: min(ends)]
+            at, stop = min(found)
+            return text[: at + len(stop) if self._shown else at]
         keep = max(_overlap(text, stop) for stop in self._stop)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

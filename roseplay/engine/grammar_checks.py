@@ -201,7 +201,7 @@ def checked_request(
     """
     token_ids = encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size)
     engine.info.check_fits(len(token_ids), params.max_new_tokens)
-    engine.info.check_stop_tokens(params)
+    engine.info.check_params(params)
     if params.structured_outputs is None or grammar_bytes is not None:
         return token_ids, grammar_bytes or 0
     check = start_check(params.structured_outputs, engine)

@@ -24,6 +24,7 @@ class Submit:
 
     Attributes:
         grammar_bytes: memory that its compiled grammar takes.
+        bad_words: the tokens of each of its bad words.
     """
 
     request_id: int
@@ -31,6 +32,7 @@ class Submit:
     sampling: SamplingParams
     submitted_ns: int
     grammar_bytes: int = 0
+    bad_words: list[list[int]] = field(default_factory=list)
     compiled: Future[Any] | None = None
 
 

@@ -22,6 +22,7 @@ _READERS: weakref.WeakKeyDictionary[Any, tuple[dict[str, str], _Reader]] = weakr
 _MARK, _ARGUMENT, _RESULT = "what-the-message-says", "what-the-call-says", "what-the-tool-says"
 _CALL = {"id": "call00000", "type": "function", "function": {"name": _MARK, "arguments": {_ARGUMENT: 1}}}
 _ASKED = {"role": "user", "content": "?"}
+_ROLES = ("system", "user", "assistant", "tool")
 # Messages with which it is tried what a chat template takes, and what each tokenizer's template made of them.
 _SYSTEM: list[dict[str, Any]] = [{"role": "system", "content": _MARK}, _ASKED]
 _TOOLS: list[dict[str, Any]] = [
@@ -42,8 +43,8 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: 
     control tokens.
 
     Args:
-        options: of the tokenizer for text, such as ``add_special_tokens``; of the chat template for messages, such as
-            ``continue_final_message``, and values of its variables.
+        options: ``add_special_tokens``, by default true for text and false for messages; of the chat template for
+            messages, such as ``continue_final_message``, and values of its variables.
 
     Raises:
         ValueError: empty prompt, ids outside the vocabulary, malformed messages, or text without a tokenizer.
@@ -61,15 +62,38 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int, options: 
     return token_ids
 
 
+def encode_bad_words(words: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Returns the tokens of texts that an answer must not contain: each as the beginning of a text and, if that is other
+    tokens of the same number, after a space. As in vLLM.
+
+    Raises:
+        ValueError: there is no tokenizer, or a text has no tokens.
+    """
+    encoded = []
+    for word in words:
+        first, after_space = (
+            _tokenize(_need(tokenizer), before + word.lstrip(), add_special_tokens=False) for before in ("", " ")
+        )
+        if not first:
+            raise ValueError(f"bad_words has {word!r}, which has no tokens: leave it out")
+        encoded.append(first)
+        if len(after_space) == len(first) and after_space[0] != first[0]:
+            encoded.append(after_space)
+    return encoded
+
+
 def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template: Mapping[str, Any]) -> list[int]:
     """Returns the token ids of a chat, with control tokens' names in messages and variables encoded as plain text."""
+    template = dict(template)
+    add_special_tokens = bool(template.pop("add_special_tokens", False))
     special = {token: t.content for token, t in getattr(tokenizer, "added_tokens_decoder", {}).items() if t.special}
     names = sorted(filter(None, special.values()), key=len, reverse=True)
     named = re.compile("|".join(map(re.escape, names)) or "(?!)")
     texts: list[str] = []
     _with_texts([messages, *template.values()], texts.append)
     if not any(map(named.search, texts)):
-        return _tokenize(tokenizer, render_chat(messages, tokenizer, template), add_special_tokens=False)
+        rendered = render_chat(messages, tokenizer, template)
+        return _tokenize(tokenizer, rendered, add_special_tokens=add_special_tokens)
     if any(map(_STAND_IN.search, texts)):
         raise ValueError("the chat has a control token's name and a character from U+100000 on: leave one out")
     stand_ins = {name: chr(0x100000 + number) for number, name in enumerate(names)}
@@ -79,7 +103,7 @@ def _encode_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template
     text = render_chat(replaced, tokenizer, variables)
     reader, plain = _reader(tokenizer, stand_ins)
     token_ids: list[int] = []
-    for token in _tokenize(reader, text, add_special_tokens=False):
+    for token in _tokenize(reader, text, add_special_tokens=add_special_tokens):
         name, of_name = plain.get(token, ("", (token,)))
         if name and not special.keys().isdisjoint(of_name):
             raise ValueError(
@@ -136,6 +160,9 @@ def render_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, template:
             advice = "; it takes no system message: put its text into the first user message"
         raise ValueError(f"the model's chat template refused the messages: {error}{advice}") from None
     assert isinstance(text, str)
+    for message in messages:
+        if message["role"] not in _ROLES and message["content"].strip() not in text:
+            raise ValueError(f"the model's chat template leaves out messages with the role {message['role']!r}")
     return text
 
 
@@ -221,5 +248,5 @@ def _need(tokenizer: Any | None) -> Any:
 def _check_ids(prompt: Sequence[Any], vocab_size: int) -> list[int]:
     for token in prompt:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise ValueError(f"token id {token!r} is not an integer from 0 to {vocab_size - 1}")
+            raise ValueError(f"token id {token!r} is out of vocabulary: use integers from 0 to {vocab_size - 1}")
     return [int(token) for token in prompt]  # plain integers rather than subclasses, because they are pickled

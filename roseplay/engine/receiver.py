@@ -72,8 +72,9 @@ class Receiver(LiveStreams[Stream]):
             return None
         last_ns = stream.metrics.last_token_ns
         try:
-            is_stop = token.finish_reason is FinishReason.STOP
-            hit_stop = stream.push(token.token_id, time_ns, token.logprobs, is_stop=is_stop)
+            reason = token.finish_reason
+            is_stop, is_last = reason is FinishReason.STOP, reason is not None
+            hit_stop = stream.push(token.token_id, time_ns, token.logprobs, is_stop, is_last=is_last)
         except BaseException as error:  # a panic in the tokenizer's library is not an Exception
             logger.exception("request %d could not be decoded", stream.request_id)
             if token.finish_reason is None:

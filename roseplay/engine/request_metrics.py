@@ -34,6 +34,7 @@ class RequestMetrics:
         ttft_causes: the parts of its time to first token; ``None`` before it, and for another engine's request.
         itl_ns: for each token but the first, the time since the token before it: 0 if both arrived together, as tokens
             that were drawn in one step do, or tokens in one message of a server.
+        answers: how many answers to its prompt were asked for, if this is the first of them; else ``None``.
     """
 
     submitted_ns: int
@@ -48,6 +49,7 @@ class RequestMetrics:
     shared_tokens: int = 0
     completion_tokens: int = 0
     num_preemptions: int = 0
+    answers: int | None = 1
     itl_ns: list[int] = field(default_factory=list)
     sent_ns: int | None = None
     first_byte_ns: int | None = None

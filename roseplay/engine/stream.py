@@ -67,26 +67,40 @@ class Stream:
         self.computed_prompt_tokens = 0
         self.miss: Miss | None = None
         self._decoder = decoder or NoDecoder()  # the text may be decoded elsewhere
-        self._stop = StopStrings(params.stop)
+        self._stop = StopStrings(params.stop, shown=params.include_stop_str_in_output)
         self._cancel: Callable[[int], bool] | None = cancel
         self._listener = listener
         self._changed = threading.Condition()
         self._wakers: list[Callable[[], object]] = []
         self._read_text = 0
         self._read_tokens = 0
+        self._last_ns: list[int] = []  # the last token's time, until the end is known to readers as well
 
     # -- for the receiver thread
 
-    def push(self, token_id: int, time_ns: int, logprobs: TokenLogprobs | None = None, is_stop: bool = False) -> bool:
-        """Take a token, without its text if it is a stop token; returns whether it completed a stop string."""
-        if not is_stop:
-            self.text += self._stop.push(self._decoder.push(token_id))
+    def push(
+        self,
+        token_id: int,
+        time_ns: int,
+        logprobs: TokenLogprobs | None = None,
+        is_stop: bool = False,
+        *,
+        is_last: bool = False,
+    ) -> bool:
+        """Take a token, without its text if it is a stop token; returns whether it completed a stop string.
+
+        Readers get a token that completes one, or ``is_last``, together with the end.
+        """
+        if not is_stop or self.params.include_stop_str_in_output:
+            text = self._decoder.push(token_id)
+            self.text += text if len(self.token_ids) < self.params.min_new_tokens else self._stop.push(text)
         self.text_ends.append(len(self.text))
         if logprobs is not None:
             self.logprobs.append(logprobs)
         self.token_ids.append(token_id)
         self.metrics.took(time_ns)
-        self.token_times_ns.append(time_ns)  # last: see num_tokens
+        times_ns = self._last_ns if is_last or self._stop.hit else self.token_times_ns
+        times_ns.append(time_ns)  # last: see num_tokens
         return self._stop.hit
 
     def finish(self, reason: FinishReason, time_ns: int, error: str | None = None) -> None:
@@ -99,7 +113,9 @@ class Stream:
             reason, error = FinishReason.ERROR, error or decoding_failed(failure)
         self.error = error
         self.metrics.finished_ns = time_ns
-        self.finish_reason = reason
+        with self._changed:
+            self.token_times_ns += self._last_ns
+            self.finish_reason = reason
         self._cancel = None  # so that an ended stream does not keep its engine alive
         self.notify()
 
@@ -156,9 +172,16 @@ class Stream:
         with self._changed:
             return self._changed.wait_for(lambda: self.finished or self.num_tokens > 0, timeout)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the request has ended and its reader has all of its text and tokens."""
+        read = (self._read_tokens, self._read_text)
+        return self.finished and read == (self.num_tokens, len(self.text))
+
     def _take(self) -> tuple[Chunk | None, bool]:
         """Returns what is new, including held-back text if the request has ended, and whether it has ended."""
-        ended, count = self.finished, self.num_tokens
+        with self._changed:
+            ended, count = self.finished, self.num_tokens
         end = len(self.text) if ended else self.text_ends[count - 1] if count else 0
         begin, text_begin = self._read_tokens, self._read_text
         if (begin, text_begin) == (count, end):

@@ -185,6 +185,7 @@ class Worker:
                     eos_token_ids=self.runner.eos_token_ids,
                     seed=seed,
                     matcher=command.compiled and command.compiled.result(),
+                    bad_words=command.bad_words,
                 )
             )
         except ValueError as error:

@@ -24,16 +24,23 @@ class Drawing(Protocol):
     def num_tokens(self) -> int: ...
     @property
     def num_prompt_tokens(self) -> int: ...
+    @property
+    def eos_token_ids(self) -> frozenset[int]: ...
+    @property
+    def bad_words(self) -> Sequence[Sequence[int]]: ...
 
 
 class _AfterDraft:
     """A request as it is once it has drawn the tokens of ``draft``."""
 
-    __slots__ = ("_draft", "_request", "num_prompt_tokens", "num_tokens", "request_id", "sampling", "seed")
+    __slots__ = (
+        "_draft", "_request", "bad_words", "eos_token_ids", "num_prompt_tokens", "num_tokens", "request_id", "sampling", "seed",
+    )  # fmt: skip
 
     def __init__(self, request: Request, draft: Sequence[int]) -> None:
         self._request, self._draft = request, draft
         self.request_id, self.sampling, self.seed = request.request_id, request.sampling, request.seed
+        self.eos_token_ids, self.bad_words = request.eos_token_ids, request.bad_words
         self.num_tokens, self.num_prompt_tokens = request.num_tokens + len(draft), request.num_prompt_tokens
 
     @property

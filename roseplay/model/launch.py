@@ -11,11 +11,16 @@ from roseplay.core.step import Step, StepResult
 from roseplay.model.device_errors import judge
 from roseplay.model.masks import StepMasks
 from roseplay.model.prompt_logprobs import PromptLogprobs, has_nan
+from roseplay.model.restrictions import is_restricted
 from roseplay.model.step_sampler import Draws
 
 BAD_LOGITS = (
     "the model gave NaN logits for this request (or infinite ones), so no token can be drawn: its numbers overflow in"
     " this dtype, or its weights are damaged; try dtype float32"
+)
+NONE_ALLOWED = (
+    "no token is left that may be drawn: allowed_token_ids, bad_words, logit_bias and a structured output exclude them all,"
+    " or the model gave NaN logits"
 )
 
 
@@ -87,9 +92,10 @@ class LaunchedStep:
                 continue
             result.token_ids[i], result.logprobs[i] = token, logprobs
             if token is None:
-                matcher = self.step.entries[i].request.matcher
-                stuck = None if matcher is None else matcher.error
-                result.errors[i] = f"the answer cannot follow its grammar any further: {stuck}" if stuck else BAD_LOGITS
+                request = self.step.entries[i].request
+                stuck = None if request.matcher is None else request.matcher.error
+                why = NONE_ALLOWED if is_restricted(request) else BAD_LOGITS
+                result.errors[i] = f"the answer cannot follow its grammar any further: {stuck}" if stuck else why
         if self.prompt_logprobs is not None:
             result.prompt_logprobs = self.prompt_logprobs.read()
             bad = [i for i, logprobs in result.prompt_logprobs.items() if has_nan(logprobs)]

@@ -1,6 +1,6 @@
 """Draws the next tokens of a batch from its logits.
 
-Operations on a row, in order: repetition penalty, frequency and presence penalties, temperature, top-k, top-p (of the
+Operations on a row, in order: those of ``restrictions.py``, repetition penalty, frequency and presence penalties, temperature, top-k, top-p (of the
 tokens that top-k keeps), min-p. Top-k, top-p and min-p are thresholds that depend only on the row, and noise depends only
 on (seed, position, token), so a request draws the same tokens whatever it is batched with.
 
@@ -25,6 +25,7 @@ from roseplay.core.step import TokenLogprobs
 from roseplay.model.batch import Drawn
 from roseplay.model.drawing import Drawing
 from roseplay.model.gumbel import gumbel, gumbel_of, row_keys
+from roseplay.model.restrictions import is_restricted, restricted
 from roseplay.model.top_k_top_p import cut_threshold
 from roseplay.model.upload import Download, pack_ints, to_device
 
@@ -73,6 +74,8 @@ def draw(
         argmax: the likeliest token of each row of ``logits``, if known; may be overwritten, and returned.
     """
     params = [request.sampling for request in requests]
+    if any(map(is_restricted, requests)):
+        logits, argmax = restricted(logits, requests, drawn), None
     if any(map(_is_penalised, params)):
         logits, argmax = _penalised(logits, requests, drawn), None
     sampled = [row for row, wanted in enumerate(params) if wanted.temperature >= GREEDY_BELOW]
@@ -108,6 +111,7 @@ class Logprobs:
 
     def __init__(self, logits: torch.Tensor, requests: Sequence[Drawing], tokens: torch.Tensor) -> None:
         self._wanted = [request.sampling.logprobs for request in requests]
+        self._named = [request.sampling.logprob_token_ids for request in requests]
         self._rows = [row for row, wanted in enumerate(self._wanted) if wanted is not None]
         if not self._rows:
             return
@@ -116,16 +120,20 @@ class Logprobs:
         most = min(max(self._wanted[row] or 0 for row in self._rows), logits.shape[-1])
         values, ids = logprobs.topk(most, -1)
         chosen = logprobs.gather(1, tokens.index_select(0, rows).clamp_(min=0)[:, None]).flatten()
-        self._download = Download(chosen, values, ids)
+        named = [i * logits.shape[-1] + token for i, row in enumerate(self._rows) for token in self._named[row]]
+        of_named = logprobs.view(-1).index_select(0, to_device(named, torch.int64, logits.device))
+        self._download = Download(chosen, values, ids, of_named)
 
     def read(self) -> list[TokenLogprobs | None]:
         """Wait for the log-probabilities and return them; None for rows whose requests did not ask for any."""
         result: list[TokenLogprobs | None] = [None] * len(self._wanted)
         if self._rows:
-            chosen, values, ids = (tensor.tolist() for tensor in self._download.read())
+            chosen, values, ids, named = (tensor.tolist() for tensor in self._download.read())
+            of_named = iter(named)
             for i, row in enumerate(self._rows):
                 wanted = self._wanted[row] or 0
-                result[row] = TokenLogprobs(chosen[i], list(zip(ids[i][:wanted], values[i][:wanted], strict=True)))
+                top = zip(ids[i][:wanted], values[i][:wanted], strict=True)
+                result[row] = TokenLogprobs(chosen[i], [(t, next(of_named)) for t in self._named[row]] or list(top))
         return result
 
 

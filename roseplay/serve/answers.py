@@ -17,7 +17,13 @@ from roseplay.engine.stream import Chunk, Stream
 from roseplay.formats.json_text import encode
 from roseplay.serve.bodies import Usage
 from roseplay.serve.errors import ApiError
-from roseplay.serve.logprobs import TokenTexts, chat_logprobs, completion_logprobs, prompt_logprobs
+from roseplay.serve.logprobs import (
+    TokenTexts,
+    chat_logprobs,
+    completion_logprobs,
+    of_prompt_tokens,
+    prompt_logprobs,
+)
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
 from roseplay.traffic.metrics import ms
@@ -34,8 +40,11 @@ class Answer:
         chat: whether it answers a chat; otherwise a completion.
         answers_each: how many consecutive streams answer the same prompt.
         tokenizer: gives the texts of tokens.
-        prompts: the texts of the prompts that the answers repeat; empty if they do not repeat them.
+        prompts: the texts with which the answers to each prompt begin; empty if they repeat nothing.
         prompt_only: only the prompts were asked for; what was sampled after them is not shown.
+        shows_ids: whether the ids of the tokens of prompts and answers are shown.
+        ids_as_texts: whether log-probabilities name tokens by their ids.
+        prompt_logprobs: how many of the likeliest tokens are shown for each token of a prompt; None if none is.
     """
 
     streams: Sequence[Stream]
@@ -45,6 +54,9 @@ class Answer:
     tokenizer: Any | None
     prompts: Sequence[PromptText] = ()
     prompt_only: bool = False
+    shows_ids: bool = False
+    ids_as_texts: bool = False
+    prompt_logprobs: int | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -64,7 +76,7 @@ class Answer:
     def _document(self) -> bytes:
         # Choice by choice: no other thread runs while the encoder does.
         choices = b",".join(encode(self._choice(number)) for number in range(len(self.streams)))
-        end = encode(self._figures())
+        end = encode({**(self._of_prompt(0) if self.chat else {}), **self._figures()})
         return encode(self._head())[:-1] + b',"choices":[' + choices + b"]," + end[1:]
 
     async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
@@ -73,19 +85,17 @@ class Answer:
         to_begin = set(range(len(self.streams)))
         try:
             async with aclosing(_merged(self.streams)) as chunks:
-                async for number, chunk in chunks:
-                    if chunk is None:
+                async for number, chunk, ended in chunks:
+                    if ended and not chunk.token_ids:
                         _raise_if_failed(self.streams[number])
                     if number in to_begin:  # with the first token: clients time it by the first choice
                         to_begin.remove(number)
-                        if self.chat:
-                            yield events.choice(number, {"delta": {"role": "assistant", "content": ""}})
-                        elif self.prompts:  # their log-probabilities are known by now
+                        if self.prompts:  # their log-probabilities are known by now
                             yield await _built(partial(events.prompt, number), [self.streams[number]])
-                    if chunk is None:
-                        yield events.choice(number, self._part(""), finish_reason=self._finish_reason(number))
-                    elif not self.prompt_only:
-                        yield events.text(number, chunk)
+                    if ended or not self.prompt_only:
+                        yield events.text(number, chunk, self._finish_reason(number) if ended else None)
+                    if ended:
+                        _raise_if_failed(self.streams[number])
             if usage != "none":
                 yield _event({**self._head(streaming=True), "choices": [], **self._figures()})
         except ApiError as error:
@@ -106,11 +116,21 @@ class Answer:
         part: dict[str, Any] = {"text": text}
         if self.chat:
             part = {"message": {"role": "assistant", "content": text, "refusal": None}}
-        end = 0 if self.prompt_only else len(self.streams[number].logprobs)
-        logprobs, of_prompt = self._logprobs(number, 0, end), self._prompt_logprobs(number)
+        end = 0 if self.prompt_only else len(self.streams[number].token_ids)
+        logprobs, of_prompt = self._logprobs(number, 0, end), self._repeated_logprobs(number)
         if logprobs is not None and of_prompt is not None:
             logprobs = {name: of_prompt[name] + logprobs[name] for name in logprobs}
-        return {"index": number, **part, "logprobs": logprobs, "finish_reason": self._finish_reason(number)}
+        ids = {"token_ids": self.streams[number].token_ids[:end] if self.shows_ids else None}
+        more = ids if self.chat else {**ids, **self._of_prompt(number)}
+        return {"index": number, **part, "logprobs": logprobs, "finish_reason": self._finish_reason(number), **more}
+
+    def _of_prompt(self, number: int) -> dict[str, Any]:
+        """Returns what vLLM tells of a prompt: its tokens and their log-probabilities, null where they are not wanted."""
+        stream, most = self.streams[number], self.prompt_logprobs
+        return {
+            "prompt_token_ids": stream.prompt_token_ids if self.shows_ids else None,
+            "prompt_logprobs": None if most is None else of_prompt_tokens(self._texts(number), stream, most),
+        }
 
     def _finish_reason(self, number: int) -> str:
         return str(FinishReason.LENGTH if self.prompt_only else self.streams[number].finish_reason)
@@ -121,7 +141,7 @@ class Answer:
 
     def _texts(self, number: int) -> TokenTexts:
         prompt = self.prompts[number // self.answers_each] if self.prompts else None
-        return TokenTexts(self.streams[number], self.tokenizer, prompt)
+        return TokenTexts(self.streams[number], self.tokenizer, prompt, ids_as_texts=self.ids_as_texts)
 
     def _logprobs(self, number: int, begin: int, end: int) -> dict[str, Any] | None:
         """Returns the log-probabilities of the answer's tokens ``begin`` to ``end - 1``, if they were asked for."""
@@ -130,11 +150,12 @@ class Answer:
         write = chat_logprobs if self.chat else completion_logprobs
         return write(self._texts(number), self.streams[number], begin, end)
 
-    def _prompt_logprobs(self, number: int) -> dict[str, Any] | None:
-        """Returns the log-probabilities of the prompt's tokens, if they were asked for."""
-        if self.streams[number].params.prompt_logprobs is None:
+    def _repeated_logprobs(self, number: int) -> dict[str, Any] | None:
+        """Returns the log-probabilities of a prompt that the answer repeats, if they were asked for."""
+        stream = self.streams[number]
+        if self.chat or not self.prompts or stream.params.logprobs is None:
             return None
-        return prompt_logprobs(self._texts(number), self.streams[number])
+        return prompt_logprobs(self._texts(number), stream)
 
     def _figures(self) -> dict[str, Any]:
         return {"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)}
@@ -189,7 +210,10 @@ class _Events:
     def __init__(self, answer: Answer, usage: Usage) -> None:
         self._answer = answer
         self._sent = [0] * len(answer.streams)  # tokens
+        self._begun = [False] * len(answer.streams)
+        self._told = False  # the chat's prompt
         self._counts = usage == "all"
+        self._plain = answer.streams[0].params.logprobs is None and not (self._counts or answer.shows_ids)
         self._head = b"data: " + encode(answer._head(streaming=True))[:-1] + b',"choices":['
         self._tail = (b"]}" if usage == "none" else b'],"usage":null}') + b"\n\n"
         before, after = (b'"delta":{"content":', b"}") if answer.chat else (b'"text":', b"")
@@ -199,50 +223,81 @@ class _Events:
         self._after_text = after + b',"logprobs":null,"finish_reason":null}' + self._tail
 
     def prompt(self, number: int) -> bytes:
-        """Returns the event with the prompt that an answer repeats."""
+        """Returns the event with the text that an answer repeats."""
         answer = self._answer
-        logprobs = answer._prompt_logprobs(number)
-        return self.choice(number, answer._part(answer._prompt(number)), logprobs=logprobs)
+        logprobs = answer._repeated_logprobs(number)
+        return self.choice(number, self._part(number, answer._prompt(number), []), logprobs=logprobs)
 
-    def text(self, number: int, chunk: Chunk) -> bytes:
-        """Returns the event with an answer's next tokens."""
-        if self._answer.streams[number].params.logprobs is None and chunk.text and not self._counts:
+    def text(self, number: int, chunk: Chunk, finish_reason: str | None = None) -> bytes:
+        """Returns the event with an answer's next tokens; the last one has the finish reason."""
+        if self._plain and chunk.text and self._begun[number] and finish_reason is None:
             return self._before_text[number] + encode(chunk.text) + self._after_text
+        if self._answer.prompt_only:
+            return self.choice(number, self._part(number, "", []), finish_reason=finish_reason)
         begin = self._sent[number]
         self._sent[number] = end = begin + len(chunk.token_ids)
         logprobs = self._answer._logprobs(number, begin, end) if chunk.token_ids else None
-        return self.choice(number, self._answer._part(chunk.text), logprobs=logprobs)
+        part = self._part(number, chunk.text, chunk.token_ids)
+        return self.choice(number, part, logprobs=logprobs, finish_reason=finish_reason)
+
+    def _part(self, number: int, text: str, token_ids: list[int]) -> dict[str, Any]:
+        """Returns an event's fields for some tokens; the first event of a choice also has its role or its prompt's tokens."""
+        answer, first = self._answer, not self._begun[number]
+        self._begun[number] = True
+        part = answer._part(text)
+        if first and answer.chat:
+            part = {"delta": {"role": "assistant", "content": text}}
+        if not answer.shows_ids:
+            return part
+        of_prompt = {"prompt_token_ids": answer.streams[number].prompt_token_ids} if first and not answer.chat else {}
+        return {**part, "token_ids": token_ids, **of_prompt}
 
     def choice(self, number: int, part: dict[str, Any], **more: Any) -> bytes:
         """Returns an event of a choice with these fields and, if every event has usage, its token count so far."""
         choice = {"index": number, **part, "logprobs": None, "finish_reason": None, **more}
-        if not self._counts:
-            return self._head + encode(choice) + self._tail
-        usage = _counts(self._answer.streams[number].metrics.prompt_tokens, self._sent[number])
-        return self._head + encode(choice) + b'],"usage":' + encode(usage) + b"}\n\n"
+        tail = self._tail
+        if self._counts:
+            usage = _counts(self._answer.streams[number].metrics.prompt_tokens, self._sent[number])
+            tail = b'],"usage":' + encode(usage) + b"}\n\n"
+        if self._answer.chat and self._answer.shows_ids and not self._told:  # a chat's answers have one prompt
+            self._told = True
+            tail = b'],"prompt_token_ids":' + encode(self._answer.streams[0].prompt_token_ids) + tail[1:]
+        return self._head + encode(choice) + tail
 
 
-async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, Chunk | None]]:
-    """Yields (stream's index, chunk) from all streams as chunks arrive; None as the chunk marks a stream's end."""
+async def _merged(streams: Sequence[Stream]) -> AsyncGenerator[tuple[int, Chunk, bool]]:
+    """Yields (stream's index, chunk, whether the stream ends with it) from all streams as chunks arrive.
+
+    The last chunk has no tokens if the request ended without one.
+    """
+
+    async def chunks(number: int, stream: Stream) -> AsyncGenerator[tuple[int, Chunk, bool]]:
+        ended = False
+        async for chunk in stream:
+            ended = stream.exhausted
+            yield number, chunk, ended
+        if not ended:
+            yield number, Chunk("", [], []), True
+
     if len(streams) == 1:  # by far the most frequent case: no task and no queue in between
-        async for only in streams[0]:
-            yield 0, only
-        yield 0, None
+        async with aclosing(chunks(0, streams[0])) as only:
+            async for arrival in only:
+                yield arrival
         return
-    arrived: asyncio.Queue[tuple[int, Chunk | None]] = asyncio.Queue()
+    arrived: asyncio.Queue[tuple[int, Chunk, bool]] = asyncio.Queue()
 
     async def follow(number: int, stream: Stream) -> None:
-        async for chunk in stream:
-            arrived.put_nowait((number, chunk))
-        arrived.put_nowait((number, None))
+        async with aclosing(chunks(number, stream)) as its_own:
+            async for arrival in its_own:
+                arrived.put_nowait(arrival)
 
     tasks = [asyncio.ensure_future(follow(number, stream)) for number, stream in enumerate(streams)]
     try:
         left = len(tasks)
         while left:
-            number, chunk = await arrived.get()
-            left -= chunk is None
-            yield number, chunk
+            arrival = await arrived.get()
+            left -= arrival[2]
+            yield arrival
     finally:
         for task in tasks:
             task.cancel()

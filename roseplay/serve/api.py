@@ -14,13 +14,12 @@ from roseplay.core.request import FinishReason
 from roseplay.engine.engine_like import EngineLike
 from roseplay.serve.admission import submits
 from roseplay.serve.answers import Answer
-from roseplay.serve.bodies import ChatBody, CompletionBody, Usage
+from roseplay.serve.bodies import BatchBody, ChatBody, CompletionBody, Usage
 from roseplay.serve.errors import METHODS, PREFIX, OpenAIRoute, refuse_other_methods, refuse_unknown, under_their_name
 from roseplay.serve.model_names import ModelNames
 from roseplay.serve.monitor import broke_off
-from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.served import Served
-from roseplay.serve.submitting import Prepared, cancel_all, prepare, prompt_texts, submit_all
+from roseplay.serve.submitting import Prepared, cancel_all, prepare, repeated_texts, submit_all
 from roseplay.settings import SettingError
 
 if TYPE_CHECKING:
@@ -43,12 +42,17 @@ def api_router(served: Served, names: ModelNames, traces: Traces | None = None) 
 
     @router.post("/completions")
     async def completions(body: CompletionBody, request: Request) -> Response:
-        names.check(served.engine, body.model)
+        body.model = names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     @router.post("/chat/completions")
     async def chat_completions(body: ChatBody, request: Request) -> Response:
-        names.check(served.engine, body.model)
+        body.model = names.check(served.engine, body.model)
+        return await _answer(served, body, request, traces)
+
+    @router.post("/chat/completions/batch")
+    async def batch(body: BatchBody, request: Request) -> Response:
+        body.model = names.check(served.engine, body.model)
         return await _answer(served, body, request, traces)
 
     refuse_other_methods(router)
@@ -91,13 +95,20 @@ async def _answer(served: Served, body: CompletionBody | ChatBody, request: Requ
 
 
 def _submitted(engine: EngineLike, body: CompletionBody | ChatBody, requests: list[Prepared], scope: Scope) -> Answer:
-    prompts: list[PromptText] = []
-    prompt_only = isinstance(body, CompletionBody) and body.prompt_only
-    if isinstance(body, CompletionBody) and body.echo:
-        prompts = prompt_texts(engine, body, requests)
+    repeated = repeated_texts(engine, body, requests)
     submits(scope)
-    streams, chat = submit_all(engine, requests), isinstance(body, ChatBody)
-    return Answer(streams, body.model, chat, body.n, engine.tokenizer, prompts, prompt_only)
+    return Answer(
+        submit_all(engine, requests, body.n),
+        body.model or engine.info.model,
+        isinstance(body, ChatBody),
+        body.n,
+        engine.tokenizer,
+        repeated,
+        prompt_only=isinstance(body, CompletionBody) and body.prompt_only,
+        shows_ids=body.return_token_ids,
+        ids_as_texts=body.return_tokens_as_token_ids,
+        prompt_logprobs=body.prompt_logprobs,
+    )
 
 
 async def _until_left(answer: Answer, usage: Usage, scope: Scope) -> AsyncIterator[bytes]:

@@ -26,7 +26,7 @@ from roseplay.serve.monitor import Monitor, ReplyCounter, metrics_router
 from roseplay.serve.runtime_config import runtime_config_router
 from roseplay.serve.served import Served
 from roseplay.serve.submissions import Submissions
-from roseplay.serve.submitting import detokenize, tokenize
+from roseplay.serve.submitting import detokenize, tokenize, tokenizer_info
 
 if TYPE_CHECKING:
     from roseplay.engine.engine_like import EngineLike
@@ -137,6 +137,16 @@ def _engine_router(served: Served, names: ModelNames) -> APIRouter:
         """The text of token ids."""
         names.check(served.engine, body.model)
         return await served.submissions.run(detokenize, served.engine, body)
+
+    @router.get("/load")
+    def load() -> dict[str, int]:
+        """How many requests wait or run."""
+        return {"server_load": served.engine.num_unfinished}
+
+    @router.get("/tokenizer_info")
+    def info() -> dict[str, Any]:
+        """The tokenizer's class, chat template and named tokens."""
+        return tokenizer_info(served.engine)
 
     @router.get("/version")
     def version() -> dict[str, str]:

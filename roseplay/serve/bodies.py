@@ -30,16 +30,12 @@ MOST_ANSWERS = 64  # per request: prompts times n
 MOST_PROMPT_LOGPROBS = 1 << 19  # per answer that repeats its prompts, about 12 MB
 # Values that ask for nothing, as the default or as "off", and are therefore accepted: of OpenAI, vLLM and llama.cpp.
 _OFF = (
-    "echo include_obfuscation include_stop_str_in_output return_token_ids return_tokens_as_token_ids store use_beam_search "
-    "dry_multiplier dynatemp_range min_keep min_tokens mirostat n_keep n_probs post_sampling_probs return_progress "
-    "t_max_predict_ms timings_per_token xtc_probability"
+    "include_obfuscation store use_beam_search dry_multiplier dynatemp_range min_keep mirostat n_keep n_probs "
+    "post_sampling_probs return_progress t_max_predict_ms timings_per_token xtc_probability"
 ).split()
 _ON = ("cache_prompt", "include_reasoning", "skip_special_tokens", "spaces_between_special_tokens")
 _ONE = ("best_of", "dynatemp_exponent", "length_penalty", "repeat_penalty", "typical_p")
-_EMPTY = (
-    "allowed_token_ids annotations bad_words documents functions grammar logit_bias lora mm_processor_kwargs suffix tools "
-    "vllm_xargs"
-).split()
+_EMPTY = "annotations documents functions grammar lora mm_processor_kwargs suffix tools vllm_xargs".split()
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(_OFF, (False,)),  # or 0, which is equal
     **dict.fromkeys((*_ON, *_ONE), (True,)),
@@ -53,16 +49,16 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "reasoning_format": ("none",),
     "repeat_last_n": (64,),
+    "seed": (-1,),
     "service_tier": ("auto", "default"),
     "xtc_threshold": (0.1,),
 }
 _OF_TOOLS = ("function_call", "functions", "tool_choice", "tools")
 _WHY = {
     **dict.fromkeys(_OF_TOOLS, "tools are not implemented"),
-    **dict.fromkeys(("logit_bias", "min_tokens", "prediction", "suffix"), "it is not implemented"),
+    **dict.fromkeys(("prediction", "suffix"), "it is not implemented"),
     "audio": "this server reads and writes text",
     "best_of": "use n",
-    "echo": "a chat's prompt is not text that could be repeated, use /v1/completions",
     "include_obfuscation": "events are not padded",
     "modalities": "this server writes text",
     "store": "nothing is stored",
@@ -84,10 +80,10 @@ class _Body(BaseModel):
         if not isinstance(body, dict):
             return body
         fields = {name: value for name, value in body.items() if value is not None}
-        for name in [name for name in fields if name not in cls.model_fields]:
+        for name in list(fields):
             if any(fields[name] == neutral for neutral in _NEUTRAL.get(name, ())):
                 del fields[name]
-            elif name in _WHY:
+            elif name in _WHY and name not in cls.model_fields:
                 raise _refused(name, f"{name} is not supported: {_WHY[name]}")
         return fields
 
@@ -117,7 +113,11 @@ Usage = Literal["none", "last", "all"]
 # Sampling parameters whose fields differ between completions and chats; the others are common to both.
 _BY_ROUTE = ("max_new_tokens", "logprobs", "prompt_logprobs", "structured_outputs")
 COMMON = {name: field for name, field in API_FIELDS.items() if name not in _BY_ROUTE}
-_LISTS_OF = {tuple[str, ...]: Annotated[_Text | _Texts, _TextOrList], tuple[int, ...]: _TokenIds}
+_LISTS_OF: dict[Any, Any] = {
+    tuple[str, ...]: Annotated[_Text | _Texts, _TextOrList],
+    tuple[int, ...]: _TokenIds,
+    tuple[tuple[int, float], ...]: dict[str, float],
+}
 
 
 def _field(name: str) -> tuple[Any, Any]:
@@ -132,17 +132,10 @@ def _field(name: str) -> tuple[Any, Any]:
 
 
 class StreamOptions(_Body):
-    """Whether the last chunk has the token counts and, as in vLLM, each earlier one those so far."""
+    """Whether the last chunk has the token counts and, as in vLLM, each earlier one those so far, if the last one has."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
-
-    @model_validator(mode="after")
-    def _continuous_usage(self) -> StreamOptions:
-        if self.continuous_usage_stats and not self.include_usage:
-            why = "continuous_usage_stats needs include_usage: set it to true, or leave both out"
-            raise _refused("continuous_usage_stats", why)
-        return self
 
 
 class JsonSchema(_Body):
@@ -192,7 +185,7 @@ class Sampling(_SamplingFields):
 
     prompt_field: ClassVar[str]
 
-    model: str
+    model: str | None = None
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -202,6 +195,14 @@ class Sampling(_SamplingFields):
     safety_identifier: str | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: dict[str, Any] | None = None
+    # What the answer tells of the tokens, as in vLLM.
+    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    # What is left of a prompt that is longer; -1 stands for the model's context.
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] = "left"
+    echo: bool = False
 
     @property
     def limit(self) -> str:
@@ -232,9 +233,11 @@ class Sampling(_SamplingFields):
 
     @model_validator(mode="after")
     def _options_of_streams(self) -> Sampling:
-        if self.usage != "none" and not self.stream:
+        if self.stream_options is not None and not self.stream:
             why = "stream_options are for streams: set stream to true, or leave them out"
             raise _refused("stream_options", why)
+        if self.prompt_logprobs is not None and self.stream:
+            raise _refused("prompt_logprobs", "prompt_logprobs are not for streams: set stream to false")
         return self
 
 
@@ -245,8 +248,7 @@ class CompletionBody(Sampling):
     prompt: Annotated[_Prompts, Discriminator(_branch_of_prompt, **_NEITHER)]
     max_tokens: int = 16
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    echo: bool = False
-    add_special_tokens: Literal[True] = True
+    add_special_tokens: bool = True
 
     @property
     def prompt_only(self) -> bool:
@@ -285,9 +287,13 @@ class ToolCall(_Body):
 
 
 class Message(_Body):
-    """One message of a chat. What an assistant called, and what that returned, is history here."""
+    """One message of a chat. What an assistant called, and what that returned, is history here. The chat template gets
+    the message with its other fields, which some templates read.
+    """
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    model_config = ConfigDict(extra="allow")
+
+    role: Annotated[str, Field(min_length=1)]
     content: Annotated[_Text | Annotated[list[TextPart], _AT_FIRST, Tag(_LIST)], _TextOrList] | None = None
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], _AT_FIRST] = Field(default_factory=list)
@@ -306,7 +312,7 @@ class Message(_Body):
         """Returns the message as chat templates expect it: text, and the arguments of calls as objects."""
         text = "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content or ""
         role = "system" if self.role == "developer" else self.role
-        more = self.model_dump(include={"name", "tool_calls", "tool_call_id"})
+        more = self.model_dump(exclude={"role", "content"})
         return {"role": role, "content": text, **{field: value for field, value in more.items() if value}}
 
 
@@ -321,7 +327,7 @@ class ChatPrompt(_Body):
     # How the prompt ends, as in vLLM.
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    add_special_tokens: Literal[False] = False
+    add_special_tokens: bool = False
 
     @model_validator(mode="after")
     def _end_of_prompt(self) -> ChatPrompt:
@@ -337,10 +343,17 @@ class ChatPrompt(_Body):
         return self
 
 
+class KvTransfer(_Body):
+    """The part of vLLM's transfers of a prompt's KV cache that makes sense without one: the prompt's tokens."""
+
+    prompt_token_ids: Annotated[_TokenIds, Field(min_length=1)]
+
+
 class ChatBody(Sampling, ChatPrompt):
     """``POST /v1/chat/completions``."""
 
     prompt_field = "messages"
+    kv_transfer_params: KvTransfer | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
@@ -358,7 +371,40 @@ class ChatBody(Sampling, ChatPrompt):
             raise _refused(field, f"{field} is for a whole answer: leave it or continue_final_message out")
         if self.top_logprobs is not None and not self.logprobs:
             raise _refused("top_logprobs", "top_logprobs needs logprobs: set it to true, or leave top_logprobs out")
+        if self.echo and not all(self.repeated):
+            why = (
+                "echo repeats the assistant's message that an answer continues: end messages with one, or leave it out"
+            )
+            raise _refused("echo", why)
         return self
+
+    @property
+    def chats(self) -> list[list[Message]]:
+        """The chats to answer."""
+        return [self.messages]
+
+    @property
+    def repeated(self) -> list[str]:
+        """The assistant's text at the end of each chat, which ``echo`` repeats; empty where there is none."""
+        ends = [chat[-1].as_prompt() for chat in self.chats]
+        return [end["content"] if end["role"] == "assistant" else "" for end in ends]
+
+
+class BatchBody(ChatBody):
+    """``POST /v1/chat/completions/batch``: several chats, each with one answer."""
+
+    messages: Annotated[  # type: ignore[assignment]
+        list[Annotated[list[Message], _AT_FIRST, Field(min_length=1)]],
+        _AT_FIRST,
+        Field(min_length=1, max_length=MOST_ANSWERS),
+    ]
+    n: Literal[1] = 1
+    stream: Literal[False] = False
+    kv_transfer_params: None = None  # one prompt cannot stand for several chats
+
+    @property
+    def chats(self) -> list[list[Message]]:
+        return self.messages  # type: ignore[return-value]
 
 
 class _Counted(_Body):

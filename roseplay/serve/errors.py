@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "/v1"
 # Other routes that are no part of a page; where a path begins with one of the first, errors have OpenAI's format.
-OF_ENGINE = ("/detokenize", "/reset_prefix_cache", "/tokenize", "/version")
+OF_ENGINE = ("/detokenize", "/load", "/reset_prefix_cache", "/tokenize", "/tokenizer_info", "/version")
 OF_PROGRAMS = (f"{PREFIX}/", *OF_ENGINE, "/health", "/metrics", "/ready")
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 REFUSED = "refused"  # type of a validation error that names its ``field`` itself
@@ -109,7 +109,10 @@ class OpenAIRoute(APIRoute):
 def refuse_unknown(path: str, request: Request) -> Response:
     """The route of every path that is not served."""
     message = f"{request.method} /{path} is not served here: {PREFIX}/models, {PREFIX}/completions and"
-    return ApiError(404, f"{message} {PREFIX}/chat/completions are", code="unknown_url").response()
+    message = f"{message} {PREFIX}/chat/completions are"
+    if f"/{path}".startswith(f"{PREFIX}/responses"):
+        message = f"{message}; send what you would send as input as messages to {PREFIX}/chat/completions"
+    return ApiError(404, message, code="unknown_url").response()
 
 
 def refuse_other_methods(router: APIRouter) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from roseplay.core.step import TokenLogprobs
 from roseplay.engine.detokenizer import token_bytes
 from roseplay.engine.stream import Stream
 from roseplay.serve.prompt_text import PromptText
@@ -15,16 +14,22 @@ LEAST = -9999.0  # stands for minus infinity, which JSON does not have
 class TokenTexts:
     """The texts of the tokens of one answer, and of its prompt if the answer repeats it.
 
-    Those of the answer's own tokens join to its text: a character made of several tokens belongs to the last one.
+    Those of the answer's own tokens join to its text: a character made of several tokens belongs to the last one. With
+    ``ids_as_texts``, all are ``token_id:`` and the token's id instead, as in vLLM.
     """
 
-    def __init__(self, stream: Stream, tokenizer: Any | None, prompt: PromptText | None = None) -> None:
+    def __init__(
+        self, stream: Stream, tokenizer: Any | None, prompt: PromptText | None = None, *, ids_as_texts: bool = False
+    ) -> None:
         self._stream, self._tokenizer, self._prompt = stream, tokenizer, prompt or PromptText("", [])
+        self._ids_as_texts = ids_as_texts
         self._raw: dict[int, bytes | None] = {}
 
     def of_answer(self, number: int) -> str:
         """Returns the text that token ``number`` adds to the answer; the last one's includes what was held back."""
         stream, ends = self._stream, self._stream.text_ends
+        if self._ids_as_texts:
+            return self.of_id(stream.token_ids[number])
         is_last = stream.finished and number == len(ends) - 1
         return stream.text[ends[number - 1] if number else 0 : None if is_last else ends[number]]
 
@@ -34,6 +39,8 @@ class TokenTexts:
 
     def of_prompt(self, number: int) -> str:
         """Returns the text that token ``number`` adds to the prompt."""
+        if self._ids_as_texts:
+            return self.of_id(self._stream.prompt_token_ids[number])
         return self._prompt.text[self.prompt_offset(number) : self._prompt.ends[number]]
 
     def prompt_offset(self, number: int) -> int:
@@ -42,14 +49,15 @@ class TokenTexts:
 
     def of_id(self, token_id: int) -> str:
         """Returns the text of a token by itself; a part of a character is written as bytes: ``\\xe6\\x97``."""
-        raw = self._bytes(token_id)
+        raw = None if self._ids_as_texts else self._bytes(token_id)
         return f"token_id:{token_id}" if raw is None else raw.decode(errors="backslashreplace")
 
     def entry(self, token_id: int, logprob: float, text: str | None = None) -> dict[str, Any]:
         """Returns a token for a chat's ``logprobs``; ``text`` is what a sampled one adds to the answer. The bytes of those
         joined are the answer's text, except for parts of characters that a stop has removed."""
         raw = self._bytes(token_id)
-        if text is not None and raw is not None and raw.decode(errors="ignore").encode() == raw:  # whole characters
+        whole = raw is not None and raw.decode(errors="ignore").encode() == raw  # characters
+        if text is not None and whole and not self._ids_as_texts:
             raw = text.encode()
         token = self.of_id(token_id) if text is None else text
         return {"token": token, "logprob": _finite(logprob), "bytes": None if raw is None else list(raw)}
@@ -67,7 +75,7 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
         logprobs, own_id, text = stream.logprobs[number], stream.token_ids[number], texts.of_answer(number)
         top = [
             texts.entry(token_id, logprob, text if token_id == own_id else None)
-            for token_id, logprob in logprobs.top[: stream.params.logprobs or 0]
+            for token_id, logprob in _shown(stream, number)
         ]
         content.append({**texts.entry(own_id, logprobs.logprob, text), "top_logprobs": top})
     return {"content": content, "refusal": None}
@@ -81,7 +89,7 @@ def completion_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int)
         "tokens": written,
         "token_logprobs": [_finite(stream.logprobs[number].logprob) for number in numbers],
         "top_logprobs": [
-            _top(texts, stream.logprobs[number], stream.token_ids[number], text)
+            _top(texts, _shown(stream, number), stream.logprobs[number].logprob, stream.token_ids[number], text)
             for number, text in zip(numbers, written, strict=True)
         ],
         "text_offset": [texts.offset(number) for number in numbers],
@@ -95,17 +103,52 @@ def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
     return {
         "tokens": written,
         "token_logprobs": [logprobs and _finite(logprobs.logprob) for logprobs, _, _ in tokens],
-        "top_logprobs": [logprobs and _top(texts, logprobs, token_id, text) for logprobs, token_id, text in tokens],
+        "top_logprobs": [
+            found and _top(texts, found.top[: stream.params.logprobs], found.logprob, token_id, text)
+            for found, token_id, text in tokens
+        ],
         "text_offset": [texts.prompt_offset(number) for number in range(len(written))],
     }
 
 
-def _top(texts: TokenTexts, found: TokenLogprobs, token_id: int, text: str) -> dict[str, float]:
-    """Returns the likeliest tokens by text, and the token itself, as ``text``: programs look it up there."""
-    top: dict[str, float] = {}
-    for other, logprob in found.top:  # of two with the same text, the likelier one is kept
-        top.setdefault(text if other == token_id else texts.of_id(other), _finite(logprob))
-    top[text] = _finite(found.logprob)
+def of_prompt_tokens(texts: TokenTexts, stream: Stream, most: int) -> list[dict[str, dict[str, Any]] | None]:
+    """Returns vLLM's ``prompt_logprobs``: for each token of the prompt its own log-probability and those of the ``most``
+    likeliest ones, by token id. The rank of one that is not among the likeliest is null. The first token has none.
+    """
+    written: list[dict[str, dict[str, Any]] | None] = []
+    for found, token_id in zip(stream.prompt_logprobs, stream.prompt_token_ids, strict=True):
+        if found is None:
+            written.append(None)
+            continue
+        shown: dict[int, tuple[float, int | None]] = {token_id: (found.logprob, None)}
+        for rank, (token, logprob) in enumerate(found.top, 1):
+            if rank <= most or token == token_id:
+                shown[token] = logprob, rank
+        written.append(
+            {
+                str(token): {"logprob": _finite(logprob), "rank": rank, "decoded_token": texts.of_id(token)}
+                for token, (logprob, rank) in shown.items()
+            }
+        )
+    return written
+
+
+def _shown(stream: Stream, number: int) -> list[tuple[int, float]]:
+    """Returns the likeliest tokens in a token's place, or those that the request names, and then the token itself too."""
+    found, token_id = stream.logprobs[number], stream.token_ids[number]
+    if not stream.params.logprob_token_ids:
+        return found.top[: stream.params.logprobs or 0]
+    return [*found.top, *([] if token_id in dict(found.top) else [(token_id, found.logprob)])]
+
+
+def _top(
+    texts: TokenTexts, others: list[tuple[int, float]], logprob: float, token_id: int, text: str
+) -> dict[str, float]:
+    """Returns tokens by text, and first the token itself, as ``text``: programs look it up there."""
+    top = {text: _finite(logprob)}
+    for other, found in others:  # of two with the same text, the likelier one is kept
+        if other != token_id:
+            top.setdefault(texts.of_id(other), _finite(found))
     return top
 
 

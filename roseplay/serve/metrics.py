@@ -43,6 +43,8 @@ _REQUEST_S = (
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
 _FINE_REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2)
+_ANSWERS = (1, 2, 5, 10, 20)
+_PREEMPTED = (0, 1, 2, 5, 10, 20)
 _STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 # The causes of late tokens, as the label of a metric.
@@ -101,6 +103,8 @@ class Metrics:
             "block_size": str(info.block_size),
             "cache_dtype": info.dtype,
             "num_gpu_blocks": str(info.num_blocks - 1),
+            "kv_cache_size_tokens": str(tokens := (info.num_blocks - 1) * info.block_size),
+            "kv_cache_max_concurrency": f"{tokens / max(1, info.max_model_len):.2f}",
         }
         names = ["engine", *about]
         config = Gauge("vllm:cache_config_info", "How the KV cache is laid out.", names, registry=self.registry)
@@ -181,6 +185,8 @@ class Metrics:
         self._prompt_size, self._answer_size, self._most_size, self._asked_size, self._computed_size = (
             histogram(name, about, tokens) for name, about in sizes.items()
         )
+        self._answers = histogram("request_params_n", "Answers to a prompt that were asked for.", _ANSWERS)
+        self._preempted = histogram("request_num_preemptions", "How often a request was preempted.", _PREEMPTED)
 
     # -- events
 
@@ -268,6 +274,9 @@ class Metrics:
         for size in (self._answer_size, self._most_size):
             size.observe(metrics.completion_tokens)
         self._asked_size.observe(stream.params.max_new_tokens)
+        if metrics.answers is not None:
+            self._answers.observe(metrics.answers)
+        self._preempted.observe(metrics.num_preemptions)
 
 
 def _observe(histogram: Any, seconds: float | None) -> None:

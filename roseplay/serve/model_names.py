@@ -24,9 +24,12 @@ class ModelNames:
         """Returns the names that clients see."""
         return self._served or (engine.info.model,)
 
-    def check(self, engine: EngineLike, name: str | None) -> None:
-        """Raises ``ApiError`` unless a name is listed, or is one with which the server could have been started."""
+    def check(self, engine: EngineLike, name: str | None) -> str:
+        """Returns a name, by default the first one. Raises ``ApiError`` unless it is listed, or is one with which the server
+        could have been started.
+        """
         listed = self.listed(engine)
         if name not in (None, *listed, engine.info.model) and name not in selecting(engine.model):
             use = " or ".join(map(repr, listed))
             raise ApiError(404, f"there is no model {name!r} here: use {use}", param="model", code="model_not_found")
+        return listed[0] if name is None else name

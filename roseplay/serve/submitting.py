@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from roseplay.config import API_FIELDS, SamplingParams
 from roseplay.core.budget import RequestTooLargeError
 from roseplay.engine.engine_like import EngineLike
-from roseplay.engine.prompts import encode_prompt, template_has
+from roseplay.engine.prompts import encode_bad_words, encode_prompt, template_has
 from roseplay.engine.stream import Stream
 from roseplay.serve import bodies
 from roseplay.serve.errors import ApiError, under_their_name
@@ -17,6 +17,7 @@ from roseplay.settings import SettingError
 
 # Parameters that are variables of chat templates, and their values that ask for nothing.
 _VARIABLES = {"reasoning_effort": None, "verbosity": "medium"}
+_MOST_IN_JSON = 2**53 - 1  # tokenizers without a limit have 10**30
 
 
 class Prepared(NamedTuple):
@@ -40,35 +41,53 @@ def prepare_completion(engine: EngineLike, body: bodies.CompletionBody) -> list[
         raise ApiError(
             400, f"that is {len(prompts)} prompts times n = {body.n}: send at most {bodies.MOST_ANSWERS}", param="n"
         )
-    token_ids = [_encoded(engine, prompt, "prompt") for prompt in prompts]
-    of_prompt = body.logprobs if body.echo else None
-    if of_prompt is not None:
-        _check_log_probabilities(sum(map(len, token_ids)), body.n, of_prompt)
+    options = {"add_special_tokens": body.add_special_tokens}
+    token_ids = [_encoded(engine, prompt, "prompt", options) for prompt in prompts]
     most = 1 if body.prompt_only else body.max_tokens  # the engine samples at least one token
-    return _prepare(engine, body, token_ids, most, {"logprobs": body.logprobs, "prompt_logprobs": of_prompt})
+    return _prepare(engine, body, token_ids, most, body.logprobs, body.logprobs if body.echo else None)
 
 
 def prepare_chat(engine: EngineLike, body: bodies.ChatBody) -> list[Prepared]:
-    """Returns ``n`` requests for a chat; raises the errors of ``prepare_completion``."""
-    token_ids = encode_chat(engine, body)
+    """Returns ``n`` requests for each chat; raises the errors of ``prepare_completion``."""
+    if body.kv_transfer_params is not None:  # another server has read the messages
+        token_ids = [_encoded(engine, body.kv_transfer_params.prompt_token_ids, "kv_transfer_params.prompt_token_ids")]
+    else:
+        token_ids = [_encode_chat(engine, body, messages) for messages in body.chats]
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return _prepare(engine, body, [token_ids], getattr(body, body.limit), {"logprobs": logprobs})
+    return _prepare(engine, body, token_ids, getattr(body, body.limit), logprobs, None)
 
 
-def encode_chat(engine: EngineLike, body: bodies.ChatPrompt) -> list[int]:
+def _encode_chat(engine: EngineLike, body: bodies.ChatPrompt, messages: Sequence[bodies.Message]) -> list[int]:
     """Returns the token ids of a chat. Raises ``ApiError`` if a field is wrong."""
-    messages = [message.as_prompt() for message in body.messages]
-    return _encoded(engine, messages, "messages", _template_options(engine.tokenizer, body))
+    options = {**_template_options(engine.tokenizer, body), "add_special_tokens": body.add_special_tokens}
+    return _encoded(engine, [message.as_prompt() for message in messages], "messages", options)
 
 
 def tokenize(engine: EngineLike, body: bodies.CountedChat | bodies.CountedText) -> dict[str, Any]:
     """Returns the token ids of a chat or a text, as vLLM does. Raises ``ApiError`` if a field is wrong."""
     if isinstance(body, bodies.CountedChat):
-        tokens = encode_chat(engine, body)
+        tokens = _encode_chat(engine, body, body.messages)
     else:
         tokens = _encoded(engine, body.prompt, "prompt", {"add_special_tokens": body.add_special_tokens})
     names = engine.tokenizer.convert_ids_to_tokens(tokens) if body.return_token_strs else None
     return {"count": len(tokens), "max_model_len": engine.info.max_model_len, "tokens": tokens, "token_strs": names}
+
+
+def tokenizer_info(engine: EngineLike) -> dict[str, Any]:
+    """Returns the tokenizer's class, chat template and tokens with names, as vLLM does. Raises ``ApiError`` without one."""
+    tokenizer = engine.tokenizer
+    if tokenizer is None:
+        raise ApiError(404, "this model has no tokenizer")
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "model_max_length": int(min(tokenizer.model_max_length, _MOST_IN_JSON)),
+        **tokenizer.special_tokens_map,
+        "chat_template": getattr(tokenizer, "chat_template", None),
+        "added_tokens_decoder": {
+            str(token): {"content": told.content, "special": told.special} for token, told in added.items()
+        },
+    }
 
 
 def detokenize(engine: EngineLike, body: bodies.DetokenizeBody) -> dict[str, str]:
@@ -78,22 +97,32 @@ def detokenize(engine: EngineLike, body: bodies.DetokenizeBody) -> dict[str, str
     return {"prompt": engine.tokenizer.decode(_encoded(engine, body.tokens, "tokens"))}
 
 
-def prompt_texts(engine: EngineLike, body: bodies.CompletionBody, requests: Sequence[Prepared]) -> list[PromptText]:
-    """Returns the text of each prompt of these requests."""
+def repeated_texts(
+    engine: EngineLike, body: bodies.CompletionBody | bodies.ChatBody, requests: Sequence[Prepared]
+) -> list[PromptText]:
+    """Returns the text that the answers to each prompt begin with, if ``echo`` asks for that: the prompt or, in a chat, the
+    message that is continued.
+    """
+    if not body.echo:
+        return []
+    if isinstance(body, bodies.ChatBody):
+        return [PromptText(text, []) for text in body.repeated]
     token_ids = [request.token_ids for request in requests[:: body.n]]
-    return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(body.prompts, token_ids, strict=True)]
+    prompts = body.prompts if body.truncate_prompt_tokens is None else token_ids
+    return [prompt_text(*of_one, engine.tokenizer) for of_one in zip(prompts, token_ids, strict=True)]
 
 
-def submit_all(engine: EngineLike, requests: Sequence[Prepared]) -> list[Stream]:
-    """Enqueue requests.
+def submit_all(engine: EngineLike, requests: Sequence[Prepared], answers_each: int) -> list[Stream]:
+    """Enqueue requests, of which ``answers_each`` in a row have the same prompt.
 
     Raises:
         EngineBusyError: too many requests wait; those already enqueued are aborted. EngineError: the engine has failed.
     """
     streams: list[Stream] = []
     try:
-        for token_ids, params in requests:
+        for number, (token_ids, params) in enumerate(requests):
             streams.append(engine.submit(token_ids, params))
+            streams[-1].metrics.answers = None if number % answers_each else answers_each
     except BaseException:
         cancel_all(streams)
         raise
@@ -137,7 +166,7 @@ def _check_log_probabilities(tokens: int, n: int, likeliest: int) -> None:
     if tokens * n * each > bodies.MOST_PROMPT_LOGPROBS:
         raise ApiError(
             400,
-            f"echo with logprobs: {tokens:,} prompt tokens times n = {n} times {each} log-probabilities each ="
+            f"log-probabilities of prompts: {tokens:,} prompt tokens times n = {n} times {each} log-probabilities each ="
             f" {tokens * n * each:,}: send at most {bodies.MOST_PROMPT_LOGPROBS:,}, with shorter or fewer prompts, or lower n or"
             " logprobs",
             param="logprobs",
@@ -149,8 +178,20 @@ def _prepare(
     body: bodies.Sampling,
     prompts: list[list[int]],
     most: int | None,
-    logprobs: Mapping[str, int | None],
+    logprobs: int | None,
+    repeated: int | None,
 ) -> list[Prepared]:
+    """Returns ``n`` requests for each prompt.
+
+    Args:
+        most: most tokens of an answer, None for as many as there is room for.
+        repeated: number of log-probabilities that the answer repeats for each token of its prompt; None for none.
+    """
+    if body.truncate_prompt_tokens is not None:
+        prompts = [_truncated(engine, body, token_ids) for token_ids in prompts]
+    of_prompt = max((wanted for wanted in (repeated, body.prompt_logprobs) if wanted is not None), default=None)
+    if of_prompt is not None:
+        _check_log_probabilities(sum(map(len, prompts)), body.n, of_prompt)
     requests = []
     for token_ids in prompts:
         info, recommended = engine.info, engine.info.sampling_defaults
@@ -161,9 +202,19 @@ def _prepare(
             param = body.limit if room > 0 and body.limit in body.model_fields_set else body.prompt_field
             raise ApiError(400, str(error), param=param, code="context_length_exceeded") from None
         at_most = min(room, recommended.get("max_new_tokens", room)) if most is None else most
-        more = {"max_new_tokens": int(at_most), **logprobs}
+        more = {"max_new_tokens": int(at_most), "logprobs": logprobs, "prompt_logprobs": of_prompt}
         requests += [Prepared(token_ids, _params(body, engine, number, more)) for number in range(body.n)]
     return requests
+
+
+def _truncated(engine: EngineLike, body: bodies.Sampling, token_ids: list[int]) -> list[int]:
+    most = body.truncate_prompt_tokens
+    most = engine.info.max_model_len - 1 if most == -1 else most  # an answer has at least one token
+    if not most:
+        raise ApiError(
+            400, "truncate_prompt_tokens leaves no prompt: use at least 1, or -1", param="truncate_prompt_tokens"
+        )
+    return token_ids[:most] if body.truncation_side == "right" else token_ids[-most:]
 
 
 def _params(body: bodies.Sampling, engine: EngineLike, number: int, more: Mapping[str, int | None]) -> SamplingParams:
@@ -177,7 +228,8 @@ def _params(body: bodies.Sampling, engine: EngineLike, number: int, more: Mappin
         values["seed"] += number
     try:
         params = SamplingParams(**values)
-        info.check_stop_tokens(params)
+        info.check_params(params)
+        encode_bad_words(params.bad_words, engine.tokenizer)
         return params
     except SettingError as error:
         names = {**API_FIELDS, "max_new_tokens": body.limit, "structured_outputs": field}

@@ -258,7 +258,9 @@ def test_what_can_never_fit_is_refused_before_it_is_sent(engine, worker):
     engine.submit([1] * 150, SamplingParams(max_new_tokens=6))
     with pytest.raises(ValueError, match="from 0 to 49"):
         engine.submit([50])
-    with pytest.raises(ValueError, match="stop_token_ids has 50: use ids from 0 to 49"):
+    with pytest.raises(
+        ValueError, match="stop_token_ids has 50, but the vocabulary has 50 tokens: use ids from 0 to 49"
+    ):
         engine.submit([49], SamplingParams(stop_token_ids=(49, 50, 3)))
     with pytest.raises(ValueError, match="no tokenizer"):
         engine.submit("text")

@@ -26,6 +26,8 @@ PARAMS = [
     SamplingParams(max_new_tokens=11, presence_penalty=1.0, frequency_penalty=0.5, logprobs=3),
     SamplingParams(max_new_tokens=20, temperature=1.5, seed=5, stop_token_ids=tuple(range(10, 40)), ignore_eos=True),
     SamplingParams(max_new_tokens=1),
+    SamplingParams(max_new_tokens=20, temperature=1.5, seed=6, stop_token_ids=tuple(range(10, 40)), min_new_tokens=6),
+    SamplingParams(max_new_tokens=9, allowed_token_ids=tuple(range(3, 30)), logit_bias={5: 2.0}, ignore_eos=True),
 ]
 CASES: dict[str, dict[str, Any]] = {
     **KNOBS,

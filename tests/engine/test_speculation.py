@@ -34,6 +34,10 @@ PARAMS = [
     REPEATING,
     SamplingParams(max_new_tokens=LONG, temperature=0.2, seed=5, min_p=0.1, stop_token_ids=tuple(range(10, 20))),
     SamplingParams(max_new_tokens=LONG, logprobs=0, prompt_logprobs=1, ignore_eos=True),
+    SamplingParams(max_new_tokens=LONG, temperature=0.6, seed=6, min_new_tokens=9, stop_token_ids=tuple(range(1, 20))),
+    SamplingParams(
+        max_new_tokens=LONG, allowed_token_ids=tuple(range(3, 9)), logit_bias={5: 2.0, 6: -3}, ignore_eos=True
+    ),
     SamplingParams(max_new_tokens=1),
     SamplingParams(max_new_tokens=2),
 ]

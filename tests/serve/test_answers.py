@@ -60,17 +60,41 @@ def test_the_role_comes_with_the_first_token() -> None:
     assert done == b"data: [DONE]\n\n"
     for number in range(2):
         choices = [choice for chunk in chunks for choice in parsed(chunk)["choices"] if choice["index"] == number]
-        assert choices[0]["delta"] == {"role": "assistant", "content": ""}
-        assert choices[1]["delta"]["content"] and not any("role" in choice["delta"] for choice in choices[1:])
+        assert choices[0]["delta"]["role"] == "assistant" and choices[0]["delta"]["content"]
+        assert not any("role" in choice["delta"] for choice in choices[1:])
         assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["length"]
 
 
 def test_an_answer_without_tokens_has_its_role() -> None:
     asked = answer(FakeEngine())
     asked.streams[0].finish(FinishReason.STOP, 0)
-    role, end, _ = asyncio.run(events_of(asked))
-    assert parsed(role)["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert parsed(end)["choices"][0]["delta"] == {} and parsed(end)["choices"][0]["finish_reason"] == "stop"
+    only, _ = asyncio.run(events_of(asked))
+    assert parsed(only)["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert parsed(only)["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("chat", [True, False])
+def test_each_token_has_one_event_and_the_last_one_the_finish_reason(chat: bool, count: int) -> None:
+    """Clients count a gap between any two events; an empty last one would lower their mean ITL."""
+
+    async def read() -> list[Any]:
+        asked = answer(FakeEngine(), chat=chat, n=count)
+        reading = asyncio.ensure_future(events_of(asked))
+        for token in range(3):
+            for stream in asked.streams:
+                stream.push(7, token, is_last=token == 2)
+                if token == 2:
+                    await asyncio.sleep(0.001)  # the reader must not see the last token before the end
+                    stream.finish(FinishReason.LENGTH, token)
+                stream.notify()
+            await asyncio.sleep(0.001)
+        return [parsed(event)["choices"][0] for event in (await reading)[:-1]]
+
+    choices = asyncio.run(read())
+    for number in range(count):
+        ends = [choice["finish_reason"] for choice in choices if choice["index"] == number]
+        assert ends == [None, None, "length"]
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -83,7 +107,7 @@ def test_a_probability_of_zero_is_a_number_of_json(chat: bool) -> None:
         assert found == [-9999.0, -0.5, -9999.0]
     else:
         found = [*logprobs["token_logprobs"], *logprobs["top_logprobs"][0].values()]
-        assert found == [-9999.0, -0.5, -9999.0, -9999.0]
+        assert found == [-9999.0, -9999.0, -0.5, -9999.0]
 
 
 def test_a_completions_likeliest_tokens_include_its_own() -> None:

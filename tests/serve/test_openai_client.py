@@ -82,7 +82,7 @@ def test_a_stream_is_the_whole_answer_in_parts(client: openai.OpenAI, n: int) ->
     assert all(chunk.usage is None for chunk in parts)
     for number in range(n):
         mine = [chunk.choices[0] for chunk in parts if chunk.choices[0].index == number]
-        assert (mine[0].delta.role, mine[0].delta.content) == ("assistant", "")
+        assert mine[0].delta.role == "assistant" and not any(choice.delta.role for choice in mine[1:])
         assert "".join(choice.delta.content or "" for choice in mine) == whole.choices[number].message.content
         assert [choice.finish_reason for choice in mine][:-1] == [None] * (len(mine) - 1)
         assert mine[-1].finish_reason == whole.choices[number].finish_reason
@@ -165,6 +165,10 @@ def test_stop_seed_and_vllms_parameters(client: openai.OpenAI, engine: Engine) -
     assert "".join(logprobs.tokens) == by_id.choices[0].message.content and logprobs.tokens[2] == ""
     chunks = chat(client, max_tokens=24, extra_body=extra, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == by_id.choices[0].message.content
+    shown = chat(client, max_tokens=24, stop=word, extra_body={"include_stop_str_in_output": True})
+    assert shown.choices[0].message.content == whole.text[: whole.text.index(word) + len(word)]
+    late = chat(client, max_tokens=24, stop=word, extra_body={"min_tokens": 24, "ignore_eos": True})
+    assert late.choices[0].message.content == whole.text and late.choices[0].finish_reason == "length"
     endless = chat(client, max_tokens=90, extra_body={"ignore_eos": True})
     assert endless.choices[0].finish_reason == "length"
     drawn = {"max_tokens": 16, "temperature": 3, "top_p": 0.95, "presence_penalty": 0.5}
@@ -223,10 +227,20 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "structured_outputs",
     ),
     ({"extra_body": {"guided_regex": "a"}}, "guided_regex is not a parameter", "guided_regex"),
-    ({"logit_bias": {"5": 1}}, "logit_bias is not supported", "logit_bias"),
+    ({"logit_bias": {"a": 1, "b": 2}}, "logit_bias has a, b: use token ids", "logit_bias"),
+    ({"logit_bias": {"5": 101}}, "logit_bias is ((5, 101.0),): use numbers from -100 to 100", "logit_bias"),
+    ({"logit_bias": {"5": "x"}}, "logit_bias.5: Input should be a valid number", "logit_bias.5"),
+    ({"logit_bias": {"2048": 1}}, "has 2048, but the vocabulary has 2048 tokens", "logit_bias"),
+    ({"extra_body": {"allowed_token_ids": [2048]}}, "allowed_token_ids has 2048", "allowed_token_ids"),
+    ({"extra_body": {"bad_words": [""]}}, "bad_words is ('',)", "bad_words"),
+    ({"extra_body": {"logprob_token_ids": [5]}}, "logprob_token_ids needs logprobs", "logprob_token_ids"),
+    ({"extra_body": {"prompt_logprobs": 1}, "stream": True}, "are not for streams", "prompt_logprobs"),
+    ({"extra_body": {"prompt_logprobs": -1}}, "prompt_logprobs: ", "prompt_logprobs"),
+    ({"extra_body": {"truncate_prompt_tokens": 0}}, "leaves no prompt", "truncate_prompt_tokens"),
+    ({"seed": -2}, "seed is -2", "seed"),
     ({"extra_body": {"best_of": 3}}, "best_of is not supported: use n", "best_of"),
-    ({"extra_body": {"echo": True}}, "echo is not supported: a chat's prompt is not text", "echo"),
-    ({"extra_body": {"min_tokens": 3}}, "min_tokens is not supported: it is not implemented", "min_tokens"),
+    ({"extra_body": {"echo": True}}, "echo repeats the assistant's message", "echo"),
+    ({"extra_body": {"min_tokens": 9}}, "min_tokens is 9: use at most the answer's limit, 5", "min_tokens"),
     ({"tool_choice": "required"}, "tool_choice is not supported: tools", "tool_choice"),
     ({"store": True}, "store is not supported: nothing is stored", "store"),
     ({"reasoning_effort": "low"}, "chat template does not take it", "reasoning_effort"),
@@ -247,10 +261,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "Input should be a valid dictionary",
         "messages.0.tool_calls.0.function.arguments",
     ),
-    ({"extra_body": {"include_stop_str_in_output": True}}, "is not a parameter", "include_stop_str_in_output"),
-    ({"extra_body": {"prompt_logprobs": 3}}, "prompt_logprobs is not a parameter of this API", "prompt_logprobs"),
     ({"extra_body": {"stop_token_ids": [-1]}}, "stop_token_ids is (-1,): use token ids", "stop_token_ids"),
-    ({"extra_body": {"stop_token_ids": [2047, 2048]}}, "stop_token_ids has 2048: use ids from 0 to", "stop_token_ids"),
+    ({"extra_body": {"stop_token_ids": [2047, 2048]}}, "tokens: use ids from 0 to 2047", "stop_token_ids"),
     ({"extra_body": {"stop_token_ids": ["a"]}}, "stop_token_ids.0: ", "stop_token_ids.0"),
     ({"extra_body": {"top_k": -7, "min_p": 2}}, "min_p is 2", "min_p"),
     ({"stop": ["a"] * 20}, "stop is (", "stop"),
@@ -270,7 +282,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"max_completion_tokens": 100_000}, "or lower max_completion_tokens", "max_completion_tokens"),
     ({**message(content="x " * 9000), "max_tokens": None}, "shorten the prompt", "messages"),
     ({"messages": []}, "messages: ", "messages"),
-    (message(role="critic"), "messages.0.role: ", "messages.0.role"),
+    (message(role=""), "messages.0.role: ", "messages.0.role"),
     (message(name=5), "messages.0.name: ", "messages.0.name"),
     (with_part({"type": "image_url", "image_url": {"url": "x"}}), "should be 'text', not 'image_url'", f"{PART}.type"),
     (with_part({"type": "text", "text": "x", "foo": 1}), "is not a parameter of this API", f"{PART}.foo"),
@@ -281,9 +293,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"top_logprobs": 3}, "top_logprobs needs logprobs", "top_logprobs"),
     ({"top_logprobs": 0}, "top_logprobs needs logprobs", "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs: ", "top_logprobs"),
-    ({"stream_options": {"include_usage": True}}, "stream_options are for streams", "stream_options"),
-    (stream_with(continuous_usage_stats=True), "needs include_usage", "stream_options.continuous_usage_stats"),
-    ({"model": None}, "model: ", "model"),
+    ({"stream_options": {"include_usage": False}}, "stream_options are for streams", "stream_options"),
+    (
+        {"extra_body": {"kv_transfer_params": {"do_remote_decode": True}}},
+        "Field required",
+        "kv_transfer_params.prompt_token_ids",
+    ),
 ]
 
 
@@ -412,7 +427,7 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
         "id_slot": -1,
     }
     extra |= {"add_generation_prompt": True, "continue_final_message": False, "add_special_tokens": False}
-    extra |= {"stream_options": {"include_usage": False}}
+    extra |= {"seed": -1, "bad_words": [], "allowed_token_ids": [], "return_token_ids": False}
     before: Any = {"role": "assistant", "content": "A cache.", "tool_calls": [], "annotations": [], "refusal": None}
     found = chat(client, messages=[*QUESTION, before, *QUESTION], max_tokens=2, user="me", extra_body=extra)
     assert found.usage.completion_tokens == 2
@@ -433,7 +448,8 @@ def test_what_asks_for_nothing_is_accepted(client: openai.OpenAI) -> None:
         ("/completions", {"model": MODEL, "prompt": ["a"] * 65}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "echo": "yes"}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "max_tokens": 0}, 400),
-        ("/completions", {"model": MODEL, "prompt": "a", "prompt_logprobs": 1}, 400),
+        ("/completions", {"model": MODEL, "prompt": "a", "prompt_logprobs": -1}, 400),
+        ("/responses", {"model": MODEL, "input": "a"}, 404),
         ("/completions", {"model": MODEL, "prompt": "\ud800"}, 400),
         ("/completions", {"model": MODEL, "prompt": "a", "\ud800": 1}, 400),
         ("/chat/completions", {"model": MODEL, "messages": [{"role": "user", "content": "a", "\ud800": 1}]}, 400),

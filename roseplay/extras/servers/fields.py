@@ -47,6 +47,8 @@ def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, Any]
         if value is not None and name not in _APART:
             field = dialect.renamed.get(name, API_FIELDS[name])
             fields[field] = list(value) if isinstance(value, tuple) else value
+    if params.logit_bias:
+        fields["logit_bias"] = {str(token): bias for token, bias in params.logit_bias}
     if params.structured_outputs is not None:
         fields |= _structure(json.loads(params.structured_outputs), dialect)
     return fields

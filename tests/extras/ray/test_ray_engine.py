@@ -254,11 +254,11 @@ def test_metrics_count_what_clients_saw(engine: RayEngine, handle: Handle) -> No
 
 
 def test_what_the_replicas_cannot_do_is_refused(engine: RayEngine) -> None:
-    with pytest.raises(ValueError, match="stop_token_ids has 100: use ids from 0 to 99"):
+    with pytest.raises(ValueError, match="has 100, but the vocabulary has 100 tokens: use ids from 0 to 99"):
         engine.submit([1], SamplingParams(stop_token_ids=(100,)))
     with pytest.raises(ValueError, match="structured_outputs needs a tokenizer"):
         engine.submit([1], SamplingParams(structured_outputs={"regex": "a"}))
-    INFO_OF_A_SERVER.check_stop_tokens(SamplingParams(stop_token_ids=(10**9,)))  # its vocabulary is not known
+    INFO_OF_A_SERVER.check_params(SamplingParams(stop_token_ids=(10**9,)))  # its vocabulary is not known
 
 
 def test_the_queue_is_bounded(engine: RayEngine, handle: Handle) -> None:

@@ -28,8 +28,20 @@ ENDLESS = SamplingParams(max_new_tokens=1500, ignore_eos=True)
         ),
         ([5, 6, 7, 8, 9], SamplingParams(max_new_tokens=40, stop=("a",), ignore_eos=True, presence_penalty=0.5)),
         (CHAT, SamplingParams(structured_outputs={"regex": "(yes|no){3}"})),
+        (
+            [5, 6, 7, 8, 9],
+            SamplingParams(
+                max_new_tokens=20,
+                min_new_tokens=20,
+                temperature=1.0,
+                seed=3,
+                logit_bias={40: 4.0, 41: -100},
+                bad_words=("the",),
+                allowed_token_ids=range(4, 1500),
+            ),
+        ),
     ],
-    ids=["text, greedy", "chat, sampled", "token ids, stop", "structured"],
+    ids=["text, greedy", "chat, sampled", "token ids, stop", "structured", "restricted"],
 )
 def test_it_answers_as_the_engine_does(engine: Engine, remote: HttpEngine, prompt: Any, params: SamplingParams) -> None:
     ours = engine.submit(prompt, params).result(timeout=60)

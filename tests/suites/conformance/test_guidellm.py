@@ -111,7 +111,7 @@ async def _our_client(address: str) -> Means:
 
     async with httpx.AsyncClient(base_url=address, timeout=120) as client:
         await asyncio.gather(*(one_after_another(client) for _ in range(STREAMS)))
-    gaps = len(times) * (ANSWER - 1)  # an event may contain several tokens, and the last one contains none
+    gaps = len(times) * (ANSWER - 1)  # an event may contain several tokens
     ttft = sum(seen[1] - seen[0] for seen in times) / len(times)
     return Means(ttft, sum(seen[-1] - seen[1] for seen in times) / gaps, len(times), gaps)
 

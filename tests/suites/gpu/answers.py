@@ -55,6 +55,8 @@ SAMPLED = [
     SamplingParams(max_new_tokens=24, ignore_eos=True, temperature=1.0, seed=5, top_p=0.9),
     SamplingParams(max_new_tokens=24, ignore_eos=True, temperature=0.8, seed=6, top_k=40, repetition_penalty=1.2),
     SamplingParams(max_new_tokens=24, ignore_eos=True, temperature=1.2, seed=7, min_p=0.05, presence_penalty=0.5),
+    SamplingParams(max_new_tokens=24, temperature=1.0, seed=8, min_new_tokens=24, logit_bias={1: 30, 7: 4}),
+    SamplingParams(max_new_tokens=24, ignore_eos=True, temperature=1.0, seed=9, allowed_token_ids=tuple(range(5, 90))),
 ]
 
 
