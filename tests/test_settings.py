@@ -97,7 +97,16 @@ def test_every_setting_is_described(kind: type) -> None:
         default = next(field.default for field in dataclasses.fields(kind) if field.name == name)
         described.check(name, default)
         assert described.label and described.hint and described.help.endswith(".")
-        assert described.to_dict()["kind"] in ("whole", "number", "switch", "choice", "strings", "text", "token ids")
+        assert described.to_dict()["kind"] in (
+            "whole",
+            "number",
+            "switch",
+            "choice",
+            "strings",
+            "text",
+            "token ids",
+            "biases",
+        )
 
 
 def test_what_the_page_gets() -> None:

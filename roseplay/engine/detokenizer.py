@@ -171,10 +171,10 @@ class StopStrings:
         if not self._stop:
             return text
         text = self._held + text
-        found = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
-        if found:
+        matches = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if matches:
             self.hit, self._held = True, ""
-            at, stop = min(found)
+            at, stop = min(matches)
             return text[: at + len(stop) if self._shown else at]
         keep = max(_overlap(text, stop) for stop in self._stop)
         self._held = text[len(text) - keep :]

@@ -13,6 +13,7 @@ from roseplay.model.batch import Drawn
 from roseplay.model.drawing import after_draft
 from roseplay.model.restrictions import restricted
 from roseplay.model.sampler import NO_TOKEN, draw, sample
+from tests.model.test_sync_free import nothing_waits
 
 VOCABULARY = 50
 EOS = frozenset({3, 4})
@@ -103,3 +104,10 @@ def test_a_request_draws_the_same_whatever_it_is_batched_with(dtype: torch.dtype
     assert together == [sample(rows[n : n + 1], [asked])[0] for n, asked in enumerate(requests)]
     assert together[::-1] == sample(rows.flip(0), requests[::-1])
     assert torch.equal(rows, before)
+
+
+def test_nothing_waits_for_the_device() -> None:
+    changes: dict[str, Any] = {"min_new_tokens": 9, "logit_bias": {5: 2.0}, "allowed_token_ids": range(3, 40)}
+    asked = request((20, PLACEHOLDER), words=[[10], [20, 21, 22], [21, 23]], **changes)
+    with nothing_waits():
+        draw(logits(1), [asked], Drawn(torch.tensor([21]), {0: 0}), wait=False)

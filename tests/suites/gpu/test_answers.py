@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,8 +88,9 @@ def test_no_launch_waits_for_the_device(device: str, tmp_path: Path):
     """Steps with all kinds of sampling, launched while torch raises for any operation that would wait for a GPU."""
     config = engine_config(device)
     runner = ModelRunner(load_model(small_model("llama", tmp_path), config), config)
-    asked = enumerate(zip(prompts(), [GREEDY, *SAMPLED] * 3, strict=True))
-    requests = [Request(i, prompt, params) for i, (prompt, params) in asked]
+    asked = enumerate(zip(prompts(), [GREEDY, *SAMPLED] * 2, strict=True))
+    more: dict[str, Any] = {"eos_token_ids": frozenset({1}), "bad_words": [[5], [6, 7]]}
+    requests = [Request(i, prompt, params, **(more if i % 2 else {})) for i, (prompt, params) in asked]
     for i, request in enumerate(requests):
         request.block_table = list(range(1 + 20 * i, 21 + 20 * i))
     for graphs in (True, False):
