@@ -150,6 +150,15 @@ def wide(blocks: Map) -> Iterator[Map]:
     blocks.page.set_viewport_size({"width": 600, "height": 500})
 
 
+def test_a_map_without_room_leaves_the_page_alive(blocks: Map) -> None:
+    blocks.fill(dict.fromkeys(range(1, 449), CACHED))
+    for height in range(55, 62):  # its head and its counts take 54 px
+        blocks.page.evaluate("(height) => { document.querySelector('section').style.height = `${height}px`; }", height)
+        blocks.page.evaluate("Rose.panels[0].soon(), new Promise((done) => setTimeout(done, 100))")
+    blocks.page.evaluate("document.querySelector('section').style.height = '172px'")
+    blocks.drawn()
+
+
 def test_states_of_recurrent_layers_are_counted(blocks: Map) -> None:
     head, foot = blocks.page.locator(".rp-sub"), blocks.page.locator(".rp-narrow")
 

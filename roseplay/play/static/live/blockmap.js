@@ -23,7 +23,7 @@ import { about, cellOpen } from "./cellinfo.js";
 
 const NOTHING = "One cell per block: the memory of a few tokens.";
 const LABEL_PX = 10, LABEL_CHAR_PX = 6, LOW_PX = 8, LABEL_APART = 8, SLOT_LABEL_APART = 4, OUTLINED_PX = 5;
-const UNUSED_BASELINE = 12, THUMB_PX = 2, LEAST_THUMB_PX = 6;
+const LEAST_HEIGHT = 24, UNUSED_BASELINE = 12, THUMB_PX = 2, LEAST_THUMB_PX = 6;
 
 /** @type {import("./cellgrid.js").Layout} */
 let layout = { grids: [], order: new Int32Array(0), bar: null, level: 0, most: 0, first: 0 };
@@ -90,6 +90,7 @@ function membersOf(cell) {
 
 // ---- drawing ----------------------------------------------------------------------------------------------
 function draw(width, height) {
+  if (height < LEAST_HEIGHT) return false; // where another view has its place
   const counts = blocks.counts(), idle = !counts.active && !counts.shared;
   state.T = palette();
   arrange(width, height);
@@ -120,7 +121,7 @@ function labels() {
     const y = dy < LOW_PX ? dy / 2 + LABEL_PX / 2 - 1 : Math.min(dy, LABEL_PX) - 1;
     pen.text(words, x, top + row * dy + y, T.ink3, "right");
   };
-  const every = Math.ceil(LABEL_PX / grid.dy), most = Math.floor(grid.left / LABEL_CHAR_PX);
+  const every = Math.max(1, Math.ceil(LABEL_PX / grid.dy)), most = Math.floor(grid.left / LABEL_CHAR_PX);
   for (let row = 0; !state.grouped && grid.count && row < grid.rows; row += every) {
     const number = grid.cell(row * grid.columns), words = String(number);
     label(words.length <= most ? words : `${Math.round(number / 1000)}k`, grid, row, LABEL_APART);

@@ -32,7 +32,7 @@ function stateOf(known) {
 const factorsOf = ({ submitted, finished }) => factors(submitted, finished ?? Infinity);
 
 /** Where a request came from, in words. @param {Request} known */
-export function sourceOf(known) {
+function sourceOf(known) {
   if (known.lane !== null) return `lane ${known.lane}`;
   return known.burst !== null ? `burst ${known.burst}` : SOURCES[known.kind] || "program";
 }
