@@ -46,10 +46,14 @@ def test_a_limit_is_dragged_on_the_stage_and_its_slider_follows(mock: Served, pa
     page.mouse.down()
     page.mouse.move(box["x"] + 20, box["y"] + 150, steps=5)
     page.mouse.up()
-    wait_until(lambda: mock.engine.knobs.prefill_max_tokens is not None)
-    first = mock.engine.knobs.prefill_max_tokens
-    expect(budget).to_have_text(f"budget {first}")
-    expect(slider).to_have_attribute("aria-valuetext", str(first))
+
+    def settled() -> int | None:
+        """The budget, once all show it."""
+        value = mock.engine.knobs.prefill_max_tokens
+        shown = budget.inner_text() == f"budget {value}" and slider.get_attribute("aria-valuetext") == str(value)
+        return value if shown else None
+
+    first = wait_until(settled)
     budget.press("ArrowDown")
     wait_until(lambda: mock.engine.knobs.prefill_max_tokens < first)
     batch = limit(page, "Max batch")
