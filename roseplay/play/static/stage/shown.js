@@ -86,5 +86,6 @@ export function caption() {
   const lasted = format.amount(scene.t1 - scene.t0);
   if (!answers) return prompt ? `One step computed ${format.many(prompt, "prompt token")}.` : "";
   if (!prompt) return `Each of ${format.many(answers, "answer")} got a token after ${lasted}.`;
-  return `${format.many(answers, "answer")} waited ${lasted}: their step had ${format.many(prompt, "prompt token")}.`;
+  const had = `${answers === 1 ? "its" : "their"} step had ${format.many(prompt, "prompt token")}`;
+  return `${format.many(answers, "answer")} waited ${lasted}: ${had}.`;
 }
