@@ -18,10 +18,6 @@ def mark(page: Page) -> Locator:
     return page.locator("#rp-stage .rp-mark")
 
 
-def limit(page: Page, name: str) -> Locator:
-    return page.locator("#rp-stage").get_by_role("slider", name=name)
-
-
 def test_a_recording_plays_until_something_runs_here(open_page: Callable[..., Page]) -> None:
     engine = FakeEngine(run=True)
     with serving(engine) as served:
@@ -35,19 +31,6 @@ def test_a_recording_plays_until_something_runs_here(open_page: Callable[..., Pa
         wait_until(lambda: len(engine.streams) > 4)
         expect(page.locator("#rp-stage .rp-sub")).to_have_text(re.compile(r"^#\d+"))
         page.close()  # before its server
-
-
-def test_a_limit_is_moved_on_the_stage_and_its_slider_follows(mock: Served, page: Page) -> None:
-    budget, slider = limit(page, "Prefill budget"), page.locator("#budget input[type=range]")
-    expect(budget).to_have_attribute("aria-disabled", "false")
-    budget.press("ArrowDown")
-    wait_until(lambda: mock.engine.knobs.prefill_max_tokens is not None)
-    expect(slider).to_have_attribute("aria-valuetext", str(mock.engine.knobs.prefill_max_tokens))
-    batch = limit(page, "Max batch")
-    batch.press("ArrowLeft")
-    wait_until(lambda: mock.engine.knobs.max_batch_size == 31)
-    expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "31")
-    expect(batch).to_have_attribute("aria-valuetext", "31")
 
 
 def test_a_cell_of_an_answer_explains_its_token_and_readers_hear_of_the_step(page: Page) -> None:
