@@ -18,6 +18,10 @@ def mark(page: Page) -> Locator:
     return page.locator("#rp-stage .rp-mark")
 
 
+def limit(page: Page, name: str) -> Locator:
+    return page.locator("#rp-stage").get_by_role("slider", name=name)
+
+
 def test_a_recording_plays_until_something_runs_here(open_page: Callable[..., Page]) -> None:
     engine = FakeEngine(run=True)
     with serving(engine) as served:
@@ -30,6 +34,35 @@ def test_a_recording_plays_until_something_runs_here(open_page: Callable[..., Pa
             expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text(re.compile("[?.]$"))
         wait_until(lambda: len(engine.streams) > 4)
         expect(page.locator("#rp-stage .rp-sub")).to_have_text(re.compile(r"^#\d+"))
+        page.close()  # before its server
+
+
+def test_a_limit_is_dragged_on_an_untouched_page_and_its_slider_follows(open_page: Callable[..., Page]) -> None:
+    engine = FakeEngine(run=True)
+    with serving(engine) as served:
+        page = open_page(served)
+        budget, slider = limit(page, "Prefill budget"), page.locator("#budget input[type=range]")
+        expect(mark(page)).to_have_text("recorded")
+        expect(budget).to_have_attribute("aria-disabled", "false")
+        budget.press("ArrowDown")  # from unlimited
+        wait_until(lambda: engine.knobs.prefill_max_tokens == 2048)
+        expect(mark(page)).to_have_text("")
+        expect(budget).to_have_attribute("aria-valuetext", "2048")
+        expect(slider).to_have_attribute("aria-valuetext", "2048")
+        box = budget.bounding_box()
+        assert box
+        page.mouse.move(box["x"] + 20, box["y"] + 8)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 20, box["y"] + 150, steps=5)
+        page.mouse.up()
+        wait_until(lambda: (engine.knobs.prefill_max_tokens or 0) < 2048)
+        for control in (budget, slider):
+            expect(control).to_have_attribute("aria-valuetext", re.compile(r"^\d{2,3}$"))
+        batch = limit(page, "Max batch")
+        batch.press("ArrowLeft")
+        wait_until(lambda: engine.knobs.max_batch_size == 31)
+        expect(page.locator("#max-batch input[type=range]")).to_have_js_property("value", "31")
+        expect(batch).to_have_attribute("aria-valuetext", "31")
         page.close()  # before its server
 
 

@@ -105,6 +105,7 @@ export class Lane {
     this.news = news;
     this.have = news.have;
     this.at = performance.now();
+    if (other) this.pause.last = null;
     const changed = other || before.state !== news.state;
     if (changed) {
       this.root.dataset.state = news.state || "";

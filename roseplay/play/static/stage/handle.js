@@ -37,7 +37,7 @@ export class Handle {
 
   /** Whether the knob can be changed here and now. */
   get free() {
-    const input = inputOf(given.controls[this.knob]);
+    const input = inputOf(this.id);
     return Boolean(input && !input.disabled && !lacks(this.knob) && !store.absent.knobs);
   }
 
@@ -51,8 +51,8 @@ export class Handle {
 
   step(by) {
     if (!by || !this.free) return false;
-    const { stops, id } = this, value = knobNow(this.knob);
-    this.set(stops ? stops[Math.max(0, Math.min(stops.length - 1, place(id, value) + by))] : value + by);
+    const value = this.nearest(knobNow(this.knob)), stops = [...new Set(given.stops[this.id])]; // each value once
+    this.set(stops.length ? stops[Math.max(0, Math.min(stops.length - 1, stops.indexOf(value) + by))] : value + by);
     return true;
   }
 
@@ -60,15 +60,14 @@ export class Handle {
     return given.controls[this.knob];
   }
 
-  /** @returns {(number | null)[] | undefined} */
-  get stops() {
-    return given.stops[this.id];
+  set(value) {
+    turnKnob(this.knob, this.nearest(value));
   }
 
-  /* Set the knob to the value that it can have and that is nearest. */
-  set(value) {
-    const { id, stops } = this, { min, max } = inputOf(id, "range");
-    turnKnob(this.knob, stops ? stops[place(id, value)] : Math.max(Number(min), Math.min(Number(max), value)));
+  /* The value that the knob can have and that is nearest. */
+  nearest(value) {
+    const { id } = this, stops = given.stops[id], { min, max } = inputOf(id, "range");
+    return stops ? stops[place(id, value)] : Math.max(Number(min), Math.min(Number(max), value));
   }
 
   /** Show it with its middle at a height, and a value. @param {number} y @param {number | null} value */

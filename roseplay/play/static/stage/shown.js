@@ -71,8 +71,10 @@ function slowest(window) {
   return slots.length ? slots.reduce(slower) : undefined;
 }
 
+/* Until somebody sends a request or changes a knob. */
 function playRecorded(now) {
-  const plays = given.recordedDemo && !poll.held && !store.open.size && !store.absent.knobs;
+  const untouched = !poll.held && !store.open.size && !store.marks.length && !store.absent.knobs;
+  const plays = given.recordedDemo && untouched;
   const moment = plays ? (recorded ??= new Recorded()).at(now) : null;
   Object.assign(shown, { scene: moment?.scene ?? null, kind: moment ? RECORDED : "" });
   if (moment) Object.assign(shown, { knobs: moment.knobs, most: recorded.most });

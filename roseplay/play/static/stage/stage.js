@@ -2,7 +2,7 @@
  * tokens; below, the KV blocks. The limits of the scheduler stand where they act, and can be dragged there. Before
  * anything has run, it plays the recording that comes with the page.
  *
- * Pointing emits "hover" and "step"; a click emits "select", or opens a block's details. */
+ * Pointing emits "hover"; a click emits "select", or opens a block's details. */
 import { blocks } from "../shared/blocks.js";
 import { make, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
@@ -33,6 +33,8 @@ const ABOUT = { [RECORDED]: ", of a recording", [SLOWEST]: ", the slowest shown"
 let panel = null, pen = null, T = palette(), handles = [], took = null, mark = null;
 /** @type {{slots: import("./box.js").Grid, cells: import("./box.js").Grid} | null} */
 let box = null;
+let cells = []; // the part that each filled cell belongs to
+let tickets = new Map(); // the places of requests that wait: [x, y]
 let spots = []; // what can be pointed at: {x, y, w, h} with a `rid`, or the first `block` of a run
 
 export function mount(element) {
@@ -55,13 +57,15 @@ const rowsUnder = (y) => Math.round((box.cells.y1 - y) / box.cells.pitch);
 
 // ---- drawing ----------------------------------------------------------------------------------------------
 function draw(width, height) {
-  const before = places(), other = choose(), { scene, knobs } = shown;
+  const before = tickets, other = choose(), { scene, knobs } = shown;
   T = palette();
   pen.begin(width, height);
   const wide = width < NARROW ? TICKET.narrow : TICKET.wide, bottom = height - RIBBON - CAPTION - 6;
   const area = { x0: EDGE + wide + APART, x1: width - HANDLES, y0: TOP, y1: bottom };
   if (!box || !handles.some(({ dragged }) => dragged)) box = layOutBox(area, batchOf(knobs), roomFor(knobs));
   spots = [];
+  tickets = new Map();
+  cells = cellsOf(scene?.parts ?? [], box.cells.per);
   drawBox(area);
   if (scene) drawTokens(scene);
   drawLimits(knobs);
@@ -101,7 +105,7 @@ function drawBox({ x0, x1, y1 }) {
 
 /** @param {Scene} scene */
 function drawTokens({ parts }) {
-  const { slots, cells } = box, { g } = pen, side = slots.pitch - 2, high = cells.pitch - 1;
+  const { slots } = box, { g } = pen, side = slots.pitch - 2, high = box.cells.pitch - 1;
   slotsOf(parts).filter((_, i) => i % slots.per === 0).forEach((part, i) => {
     const [x, y] = slotAt(slots, i), hue = T.hues[part.hue];
     g.globalAlpha = standsBack(part.rid) ? 0.25 : 1;
@@ -110,8 +114,8 @@ function drawTokens({ parts }) {
     if (part.decode && part.lane !== null && side >= 10) pen.badge(String(part.lane), x, y, side, hue, textOn(hue));
     spots.push({ x, y, w: slots.pitch, h: slots.pitch, rid: part.rid });
   });
-  cellsOf(parts, cells.per).forEach((part, i) => {
-    const [x, y] = cellAt(cells, i);
+  cells.forEach((part, i) => {
+    const [x, y] = cellAt(box.cells, i);
     g.globalAlpha = standsBack(part.rid) ? 0.25 : 1;
     pen.fill(T.hues[part.hue], x, y, high, high);
   });
@@ -120,11 +124,11 @@ function drawTokens({ parts }) {
 
 /* The budget, as a line that no prompt token is above, and the batch, as the end of the slots. */
 function drawLimits(knobs) {
-  const { cells, slots } = box, budget = knobs.prefill_max_tokens ?? null;
-  const line = budget === null ? [] : limitPath(cells, budget), [, at] = line[line.length - 1] ?? [0, -Infinity];
-  const y = Math.max(cells.y0 - GAP_PX / 2, at), within = at >= cells.y0;
-  pen.path(within ? line : [[cells.x0, y], [cells.x1, y]], T.rose, 1.25, [4, 3]);
-  pen.path([[cells.x1, y], [cells.x1 + 10, y]], T.rose, 1.25);
+  const { slots, cells: { x0, x1, y0 } } = box, budget = knobs.prefill_max_tokens ?? null;
+  const line = budget === null ? [] : limitPath(box.cells, budget), [, at] = line[line.length - 1] ?? [0, -Infinity];
+  const y = Math.max(y0 - GAP_PX / 2, at);
+  pen.path(at >= y0 ? line : [[x0, y], [x1, y]], T.rose, 1.25, [4, 3]);
+  pen.path([[x1, y], [x1 + 10, y]], T.rose, 1.25);
   handles[0].show(y, budget);
   const last = Math.ceil(batchOf(knobs) / slots.per) - 1, [x, top] = slotAt(slots, last);
   pen.fill(T.rose, x + slots.pitch - 1.5, top - 2, 2, slots.pitch + 2);
@@ -145,6 +149,7 @@ function drawWaiting(waiting, wide, bottom) {
     pen.fill(T.hues[hue], EDGE, y, 3, high);
     if (high >= 12) pen.words(`#${rid}`, EDGE + 6, y + high - 3, '400 10px "RP Mono", monospace', T.ink2);
     spots.push({ x: EDGE, y, w: wide, h: high + apart, rid });
+    tickets.set(rid, [EDGE + 8, y + 4]);
   });
   if (left > 0) pen.text(`+ ${format.count(left + 1)} more`, EDGE, bottom - 2, T.ink3);
 }
@@ -168,19 +173,13 @@ function drawRibbon(runs, width, height) {
 }
 
 // ---- requests on their way --------------------------------------------------------------------------------
-/* Where the requests are that wait. */
-const places = () =>
-  new Map(spots.filter(({ x, rid }) => x === EDGE && rid !== undefined).map((spot) => [spot.rid, spot]));
-
 /* A dot for each request that has left the queue, and for each token that goes to a lane. */
 function fly(before, { parts }) {
-  const cells = cellsOf(parts, box.cells.per);
+  const { slots } = box;
   slotsOf(parts).forEach((part, i) => {
-    const queued = before.get(part.rid), color = T.hues[part.hue];
-    if (part.prompt && queued) {
-      dot([queued.x + 8, queued.y + 4], cellAt(box.cells, Math.max(0, cells.indexOf(part))), color);
-    }
-    if (part.decode && part.lane !== null) dot(slotAt(box.slots, i), [panel.box.clientWidth, box.slots.y0], color);
+    const ticket = before.get(part.rid), color = T.hues[part.hue], slot = slotAt(slots, Math.floor(i / slots.per));
+    if (part.prompt && ticket) dot(ticket, cellAt(box.cells, Math.max(0, cells.indexOf(part))), color);
+    if (part.decode && part.lane !== null) dot(slot, [panel.box.clientWidth, slots.y0], color);
   });
 }
 
@@ -196,11 +195,10 @@ function dot([x0, y0], [x1, y1], color) {
 /* What is at a point: a request, or a run of blocks; nothing of a recording. */
 function spotAt({ offsetX: x, offsetY: y }) {
   if (shown.kind === RECORDED) return undefined;
-  const spot = spots.find((one) => x >= one.x && x < one.x + one.w && y >= one.y && y < one.y + one.h);
-  if (spot || !box || !shown.scene || x < box.cells.x0 || x > box.cells.x1 || y < box.cells.y0 || y > box.cells.y1) {
-    return spot;
-  }
-  const part = cellsOf(shown.scene.parts, box.cells.per)[cellUnder(box.cells, x, y)];
+  const within = ({ x0, x1, y0, y1 }) => x >= x0 && x < x1 && y >= y0 && y < y1;
+  const spot = spots.find((one) => within({ x0: one.x, x1: one.x + one.w, y0: one.y, y1: one.y + one.h }));
+  if (spot || !box || !within(box.cells)) return spot;
+  const part = cells[cellUnder(box.cells, x, y)];
   return part && { rid: part.rid };
 }
 
