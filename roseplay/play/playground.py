@@ -84,7 +84,8 @@ class Playground:
         absent = engine.capabilities.reasons
         self._run = Run(self.knobs(), {"absent": dict(absent)}, keep_ms=KEEP_MS)
         machine = machine or Machine()
-        self._story = Story(self._run, machine.others_s)
+        # Another server is another program, too.
+        self._story = Story(self._run, machine.others_s if engine.info.server is None else lambda: None)
         about = self.requests.registry, self._about, self.knobs()
         self._recorder = Recorder(*about, absent=absent, file=record, **(keep or {}))
         self._builder = FrameBuilder(

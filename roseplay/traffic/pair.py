@@ -84,7 +84,7 @@ def side(
     around: Iterable[Gap] = (),
     steps: Sequence[Step] = (),
 ) -> Side:
-    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones, and its first steps."""
+    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones, and its first ``MOST_STEPS`` steps."""
     firsts = [round(ms, 1) for ms in sorted(firsts)]
     result: Side = {"title": title, "gaps": thinned(gaps), "around": thinned(around), "firsts": firsts}
     if steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from roseplay.engine.records import EntryRecord, StepRow
 from roseplay.recording.run import RequestRun, Run
+from roseplay.traffic.environment import num_cpus
 from roseplay.traffic.metrics import percentile
-from roseplay.traffic.pair import MOST_STEPS, Step
+from roseplay.traffic.pair import Step
 
 PAUSE_RATIO, PAUSE_MS = 2.0, 5.0  # a gap is a pause if it exceeds the usual one by both
 NOTICED_MS = 200.0  # a gap that readers always notice; also the limit for a pause if the usual gap is unknown
@@ -120,9 +121,10 @@ class BurstWatch:
 
     Args:
         run: after the frame in which it arrived, which is also the first to ``take``.
+        others_s: see ``Machine.others_s``.
     """
 
-    def __init__(self, burst: int, run: Run) -> None:
+    def __init__(self, burst: int, run: Run, others_s: Callable[[], float | None]) -> None:
         self.burst = burst
         self._run = run
         self.arrived = min(request.submitted or 0.0 for request in run.of_burst(burst).values())
@@ -145,9 +147,14 @@ class BurstWatch:
         self._longest: LongestStep | None = None
         self._prefills: list[Step] = []
         self._gaps: list[Gap] = []
+        self._others_s, self._others_before = others_s, others_s()
+        self._begun: float | None = None  # the time of the first frame
+        self._now = 0.0
 
     def take(self, frame: dict[str, Any]) -> None:
         """Take a frame that the run has taken."""
+        self._now = frame["t"]
+        self._begun = self._now if self._begun is None else self._begun
         figures = frame.get("burst")
         if figures and figures["burst"] == self.burst:
             self._about = figures
@@ -175,9 +182,8 @@ class BurstWatch:
             return
         self._steps += 1
         ms = step.t1 - step.t0
-        if len(self._prefills) < MOST_STEPS:
-            tokens = step.prompt_tokens + step.decode_tokens
-            self._prefills.append((step.t0 - self.arrived, step.t1 - self.arrived, tokens))
+        tokens = step.prompt_tokens + step.decode_tokens
+        self._prefills.append((step.t0 - self.arrived, step.t1 - self.arrived, tokens))
         if self._longest is None or ms > self._longest.ms:
             self._longest = LongestStep(step.step_id, ms, step.prompt_tokens)
 
@@ -256,7 +262,14 @@ class BurstWatch:
             accepted=self._accepted,
             factors=tuple(factors),
             prefills=tuple(self._prefills),
+            others=self._others(),
         )
+
+    def _others(self) -> float | None:
+        """Returns the share of the processors' time that other programs have taken since its first frame."""
+        before, after = self._others_before, self._others_s()
+        took_s = (self._now - (self._begun or 0.0)) / 1000
+        return None if before is None or after is None or took_s <= 0 else (after - before) / took_s / num_cpus()
 
     def _gaps_of(self, requests: Container[int]) -> list[Gap]:
         return [gap for gap in self._gaps if gap.request_id in requests]

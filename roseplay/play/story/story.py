@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
@@ -14,7 +13,6 @@ from roseplay.play.story.pair import before_and_after, burst_pair, last_comparab
 from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, guesses, how_it_goes, what_happened
 from roseplay.recording.run import Run
-from roseplay.traffic.environment import num_cpus
 from roseplay.traffic.pair import Pair
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic or that of a file
@@ -41,7 +39,6 @@ class Story:
         self._run, self._others_s = run, others_s
         self._watched: OrderedDict[int, BurstWatch] = OrderedDict()
         self._facts: OrderedDict[int, BurstFacts] = OrderedDict()  # of the newest bursts
-        self._others: dict[int, tuple[float, float | None]] = {}  # when each arrived, and other programs' CPU time then
         self._newest = 0  # burst
         self._steady: SteadyWatch | None = None
         self._before: SteadyFacts | None = None
@@ -96,8 +93,7 @@ class Story:
         for _, event, _, about in frame["requests"]:
             burst = about.get("burst") if event == "submitted" else None
             if burst is not None and burst > self._newest:
-                self._watched[burst] = BurstWatch(burst, self._run)
-                self._others[burst] = frame["t"], self._others_s()
+                self._watched[burst] = BurstWatch(burst, self._run, self._others_s)
                 self._newest = burst
         message = None
         for burst, watch in list(self._watched.items()):
@@ -110,14 +106,13 @@ class Story:
     def _close(self, watch: BurstWatch, t: float, answered: bool) -> dict[str, Any] | None:
         """Take the facts of a burst that is computed or answered; returns a message if there was none about it yet."""
         before, facts = self._facts.get(watch.burst), watch.facts()
-        facts = facts and replace(facts, others=self._others_since(watch.burst, t))
         with self._lock:
             if facts is not None:
                 self._facts[watch.burst] = facts
                 if len(self._facts) > _KEEP_BURSTS:
                     self._facts.popitem(last=False)
             if answered:
-                del self._watched[watch.burst], self._others[watch.burst]
+                del self._watched[watch.burst]
         earlier = [one for burst, one in self._facts.items() if burst < watch.burst]
         other = None if facts is None else last_comparable(facts, earlier)
         if answered and facts is not None and other is not None:
@@ -128,11 +123,6 @@ class Story:
         self._said_burst_ms = t
         compared = {} if other is None else {"compared": other.burst}
         return _said("burst", t, lines, burst=facts.burst, **compared)
-
-    def _others_since(self, burst: int, t: float) -> float | None:
-        """Returns the share of the processors' time that other programs have taken since a burst arrived."""
-        (begun, before), now = self._others[burst], self._others_s()
-        return None if before is None or now is None or t <= begun else 1000 * (now - before) / (t - begun) / num_cpus()
 
     # -- steady traffic
 
