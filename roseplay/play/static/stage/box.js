@@ -28,16 +28,13 @@ export function layOutBox(area, batch, tokens) {
 }
 
 /** The corner of a slot, counted from the upper left. @param {Grid} grid @returns {[x: number, y: number]} */
-export const slotAt = (
-  { x0, y0, pitch, columns },
-  i,
-) => [x0 + (i % columns) * pitch, y0 + Math.floor(i / columns) * pitch];
+export const slotAt = ({ x0, y0, pitch, columns: n }, i) => [x0 + (i % n) * pitch, y0 + Math.floor(i / n) * pitch];
 
 /** The corner of a cell, counted from the lower left. @param {Grid} grid @returns {[x: number, y: number]} */
 export const cellAt = (
-  { x0, y1, pitch, columns },
+  { x0, y1, pitch, columns: n },
   i,
-) => [x0 + (i % columns) * pitch, y1 - (Math.floor(i / columns) + 1) * pitch];
+) => [x0 + (i % n) * pitch, y1 - (Math.floor(i / n) + 1) * pitch];
 
 /** Which slot is at a point; beyond the grid, the nearest. @param {Grid} grid */
 export function slotUnder({ x0, y0, y1, pitch, columns }, x, y) {
@@ -46,10 +43,7 @@ export function slotUnder({ x0, y0, y1, pitch, columns }, x, y) {
 }
 
 /** Which cell is at a point; beyond the grid, the nearest. @param {Grid} grid */
-export function cellUnder({ x0, y0, y1, pitch, columns }, x, y) {
-  const column = Math.max(0, Math.min(columns - 1, Math.floor((x - x0) / pitch)));
-  return Math.floor((y1 - 1 - Math.max(y0, Math.min(y1 - 1, y))) / pitch) * columns + column;
-}
+export const cellUnder = (grid, x, y) => slotUnder(grid, x, grid.y0 + grid.y1 - 1 - y);
 
 /** The part of a step that each cell stands for: the one that the cell's first token belongs to.
  * @param {Part[]} parts
