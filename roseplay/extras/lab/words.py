@@ -12,11 +12,19 @@ from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value
 from roseplay.extras.lab.findings import comparison, search, sweep
 from roseplay.extras.lab.findings.crossing import Crossing
-from roseplay.extras.lab.findings.finding import CpuTime, Finding, Level, Row, Saturated, Simulation
+from roseplay.extras.lab.findings.finding import CpuTime, Finding, HoldsFor, Level, Row, Saturated, Simulation
 from roseplay.extras.lab.findings.regret import Doubt, Regret
 from roseplay.extras.lab.points import LEAST_REPEATS, RATE, TRAFFIC
 from roseplay.extras.simulation.evidence import SATURATED
-from roseplay.formats.numbers import amount_text, common_unit, number_text, percent_text, range_text, ratio_text
+from roseplay.formats.numbers import (
+    amount_text,
+    common_unit,
+    number_text,
+    percent_text,
+    range_text,
+    ratio_text,
+    setting_text,
+)
 from roseplay.formats.segments import BOLD, VALUE, Segments, plain, sentence
 from roseplay.formats.text import listed
 from roseplay.settings import settings_of
@@ -344,14 +352,19 @@ def _search_price(finding: search.SearchPrice) -> Segments:
     return sentence([f"The price of {value}", BOLD], f", against {against}: {costs}")
 
 
+# -- under which conditions, and how times were measured
+
+
 @words_of.register
-def _holds_for(finding: search.HoldsFor) -> Segments:
-    runs = f", medians of {runs_text(finding.runs)}" if finding.runs else ""
+def _holds_for(finding: HoldsFor) -> Segments:
+    runs = f", medians of {runs_text(finding.runs)}" if finding.runs and finding.runs[-1] > 1 else ""
     traffic = f"{finding.title}, {finding.requests} requests, seed {finding.seed}"
-    return sentence(f"This holds for {traffic}, {finding.model} on {finding.device}{runs}.")
-
-
-# -- how times were measured
+    labels = settings_of(Knobs)
+    settings = [
+        f"{labels[name].label.lower()} {setting_text(value, 'unlimited')}" for name, value in finding.settings.items()
+    ]
+    under = f" with {listed(settings)}," if settings else ""
+    return sentence(f"This holds{under} for {traffic}, {finding.model} on {finding.device}{runs}.")
 
 
 @words_of.register

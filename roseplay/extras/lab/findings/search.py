@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from roseplay.extras.lab.document import Value, Varied
-from roseplay.extras.lab.findings.finding import Finding, Level, Row, how_measured, is_once, rows_between
+from roseplay.extras.lab.findings.finding import Finding, Level, Row, holds_for, how_measured, rows_between
 from roseplay.extras.lab.findings.regret import regret
 from roseplay.extras.lab.measures import Limits
 from roseplay.extras.lab.points import (
@@ -151,17 +151,6 @@ class SearchPrice(Finding):
     gains: list[Row]  # and those whose limits the largest value exceeds, change
 
 
-class HoldsFor(Finding):
-    """The conditions under which the conclusion holds; ``runs`` are the least and most per value, unless simulated once."""
-
-    title: str
-    seed: int
-    model: str
-    device: str
-    requests: int
-    runs: list[int]
-
-
 def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     """Returns the ``summary`` of a search, derived from its tries, and its findings.
 
@@ -193,10 +182,7 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
         findings += _disagreement("another", setting, [row for row in rows if not row["sure"]])
         findings += [] if price is None else [price]
     if summary["ended"]:
-        counts = sorted({len(point["runs"]) for point in tries})
-        about = {name: document[name] for name in ("title", "seed", "model", "device")}
-        runs = [] if is_once(document) else [counts[0], counts[-1]]
-        findings.append(HoldsFor(**about, requests=tries[0]["requests"], runs=runs))
+        findings.append(holds_for(document, tries[0]["requests"], [len(point["runs"]) for point in tries]))
     return summary, [*findings, *how_measured(document, values=saturated_values(tries))]
 
 
