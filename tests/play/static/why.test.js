@@ -92,7 +92,7 @@ test("prompts in its step", () => {
     "queue wait": "1.0 ms",
     preempted: "no",
     "cached, shared": "5, 6 prompt tokens",
-    "on the host": "1.5 ms",
+    time: "model 139 ms + host 2.0 ms",
   });
 });
 
@@ -120,6 +120,7 @@ test("a preemption", () => {
   const answer = story.why(story.step({ cause: "preempted" }));
   assert.deepEqual(answer.reason, { cause: "preempted", took: 170, usual: 20, waited: 120, tokens: 40, moved: 0 });
   assert.equal(facts(answer).preempted, "once");
+  assert.equal(facts(answer).time, "model 18 ms + host 2.0 ms + earlier 150 ms", "they add up to 170");
 });
 
 test("a preemption whose blocks were swapped", () => {

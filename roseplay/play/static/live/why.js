@@ -16,6 +16,7 @@ import { COMPUTING, partsOf, partsText } from "../shared/waits.js";
 const MOST_NAMED = 3;
 const LEAST_BUDGET = 16; // a lower one is not suggested
 const NAMED = 0.1; // the least share of a gap whose place is named
+const LEAST_PART = 0.005; // that is shown of its time
 const { count, many } = format;
 /** A time in milliseconds, without its unit. */
 export const bare = (v) => v < 9.95 ? v.toFixed(1) : count(v);
@@ -209,6 +210,20 @@ function helpOf(context) {
   return `With ${chunked}${short} ${count(budget)}: about ${milliseconds(about)}.`;
 }
 
+/* Where a gap's time, or that of a step that gave no token, went: parts that add up to it. */
+function placesOf({ t0, t1, device_ms, mask_wait_ms }, token, factor) {
+  const took = token?.itl || t1 - t0, inStep = Math.min(took, t1 - t0);
+  const model = Math.min(device_ms, inStep), masks = Math.min(mask_wait_ms, inStep - model);
+  const parts = {
+    model,
+    masks,
+    [factor > 1 ? "host and sleep" : "host"]: inStep - model - masks,
+    earlier: took - inStep,
+  };
+  const shown = Object.entries(parts).filter(([, ms]) => ms >= took * LEAST_PART);
+  return shown.map(([name, ms]) => `${name} ${milliseconds(ms)}`).join(" + ");
+}
+
 // ---- facts ------------------------------------------------------------------------------------------------
 /** @returns {any[]} */
 function factsOf({ rid, token, known, step, entries, factor }) {
@@ -225,7 +240,7 @@ function factsOf({ rid, token, known, step, entries, factor }) {
     ...(known && known.ttft_parts ? [["TTFT", [partsText(known)]]] : []),
     ["preempted", [times ? (times === 1 ? "once" : `${times} times`) : "no"]],
     ["cached, shared", [`${count(step.cached_tokens)}, ${count(step.shared_tokens)} prompt tokens`]],
-    [factor > 1 ? "host + sleep" : "on the host", [milliseconds(step.host_ms)]],
+    [token?.itl ? "time" : "step's time", [placesOf(step, token, factor)]],
     ...(step.mask_ms ? [["masks", [`${milliseconds(step.mask_ms)}, waited ${milliseconds(step.mask_wait_ms)}`]]] : []),
     ...(step.recomputed_tokens ? [["computed again", [many(step.recomputed_tokens, "token")]]] : []),
     ...(step.swapped_out || step.swapped_in
