@@ -154,12 +154,14 @@ _SIDE = object_of(
         "firsts": list_of(number(0)),
         **optional(_GAP, "longest"),
         **optional(_STEPS, "steps"),
+        **optional(list_of(number()), "reader"),
+        **optional(number(0), "first"),
     }
 )
 PAIR = object_of(
     {
         "sentence": _SENTENCE,
-        **dict.fromkeys(("about", "shows", "longest", "moment", "unit"), text(100)),
+        **dict.fromkeys(("about", "shows", "longest", "moment", "unit"), text(200)),
         "sides": row({"before": _SIDE, "after": _SIDE}),
         "figures": list_of(object_of(dict.fromkeys(("title", "before", "after", "unit", "mark"), text(40)))),
     }

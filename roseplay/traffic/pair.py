@@ -4,6 +4,7 @@ with ``static/shared/pair/picture.js``, and recordings keep it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 from typing import Any, Literal, NotRequired, TypedDict
 
 from roseplay.config import SETTINGS
@@ -12,7 +13,8 @@ from roseplay.formats.segments import VALUE, Segments
 
 MOST_GAPS = 400  # of a side
 _LONGEST = 100  # of these, kept whatever is left out
-MOST_STEPS = 60  # of a side
+MOST_STEPS = 240  # of a side
+MOST_READ = 400  # tokens of a side's reader
 MOST_NAMED = 3  # settings in a title or sentence
 
 Mark = Literal["", "effect", "price", "gain", "same"]
@@ -24,8 +26,9 @@ Step = tuple[float, float, int]  # when it began and ended, in ms, and how many 
 class Side(TypedDict):
     """One run; times are in ms since the moment at which both are aligned.
 
-    ``longest`` is the gap that is ringed, the longest of ``gaps`` or that of a figure of gaps; gaps ``around`` these are drawn paler, and ``firsts`` are
-    times to first token. ``steps`` are those that computed prompts, where they are known.
+    ``longest`` is the gap that is ringed, the longest of ``gaps`` or that of a figure of gaps; gaps ``around`` these are
+    drawn paler, and ``firsts`` are times to first token, of which ``first`` is marked in place of a gap. Where they are known,
+    ``steps`` are those that computed prompts, and ``reader`` the times at which the answer that paused longest got its tokens.
     """
 
     title: Segments
@@ -33,7 +36,9 @@ class Side(TypedDict):
     around: list[list[float]]
     longest: NotRequired[list[float]]
     firsts: list[float]
+    first: NotRequired[float]
     steps: NotRequired[list[list[float]]]
+    reader: NotRequired[list[int]]
 
 
 class PairFigure(TypedDict):
@@ -47,7 +52,7 @@ class PairFigure(TypedDict):
 
 
 class Pair(TypedDict):
-    """Two runs; ``about`` is what both were asked, ``shows`` whose gaps these are, ``longest`` what the ringed one is
+    """Two runs; ``about`` is what both were asked, ``shows`` whose gaps these are, ``longest`` what the marked one is
     called, ``moment`` the name of time 0."""
 
     sentence: Segments
@@ -83,12 +88,20 @@ def side(
     firsts: Iterable[float],
     around: Iterable[Gap] = (),
     steps: Sequence[Step] = (),
+    reader: Sequence[float] = (),
+    first: float | None = None,
 ) -> Side:
-    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones, and its first ``MOST_STEPS`` steps."""
+    """Returns a side with at most ``MOST_GAPS`` of these gaps, among them the longest ones, its ``MOST_STEPS`` longest steps,
+    and the first ``MOST_READ`` tokens of its reader."""
     firsts = [round(ms, 1) for ms in sorted(firsts)]
     result: Side = {"title": title, "gaps": thinned(gaps), "around": thinned(around), "firsts": firsts}
     if steps:
-        result["steps"] = [[round(t0, 1), round(t1, 1), tokens] for t0, t1, tokens in steps[:MOST_STEPS]]
+        longest_steps = sorted(nlargest(MOST_STEPS, steps, key=lambda step: step[1] - step[0]))
+        result["steps"] = [[round(t0, 1), round(t1, 1), tokens] for t0, t1, tokens in longest_steps]
+    if first is not None:
+        result["first"] = round(first, 1)
+    if reader:
+        result["reader"] = [round(t) for t in reader[:MOST_READ]]
     if longest is not None:
         result["longest"] = [round(longest[0]), round(longest[1], 2)]  # as in the figures, to the ms
     return result

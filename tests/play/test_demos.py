@@ -131,6 +131,37 @@ def test_a_run_that_is_cut_says_so_and_judges_no_guess(running: Playground, monk
     assert last["figures"] == {"cut_limit": "0 s", "cut_done": "0", "cut_size": "3"}
 
 
+def test_a_check_plays_both_bursts_again_in_the_reverse_order(running: Playground) -> None:
+    with pytest.raises(ValueError, match="no two bursts to check: press Burst, move one setting"):
+        running.start_demo("check", MINE)
+    ask = {"size": 3, "kind": "unique", "max_new_tokens": 4, "seed": 5, "tab_id": MINE}
+    for number, budget in enumerate((None, 16), 1):
+        running.set_knobs({"prefill_max_tokens": budget})
+        burst = running.traffic.burst(**ask)
+        wait_until(lambda burst=burst: all(tracked.finished for tracked in burst.requests))
+        wait_until(lambda number=number: (said := poll(running)["snapshot"]["story"]) and said.get("burst") == number)
+    wait_until(lambda: any(frame.get("pair") for frame in poll(running)["frames"]))
+    running.set_knobs({"prefill_max_tokens": 512})
+    begun(running, "check")
+    wait_until(lambda: over(running))
+    frames = poll(running)["frames"]
+    seeds = {frame["burst"]["burst"]: frame["burst"]["seed"] for frame in frames if frame.get("burst")}
+    assert seeds == dict.fromkeys((1, 2, 3, 4), 5)
+    budgets = [
+        now for frame in frames for _, _, changes in frame["knobs"] for _, now in [changes["prefill_max_tokens"]]
+    ]
+    assert budgets[:4] == [16, 512, 16, None]
+    assert running.knobs()["prefill_max_tokens"] == 512
+    pairs = [frame["pair"] for frame in poll(running)["frames"] if frame.get("pair")]
+    assert plain(pairs[0]["sentence"]).endswith("Each ran once.")
+    assert plain(pairs[-1]["sentence"]).startswith("With budget 16, ")
+    assert plain(pairs[-1]["sentence"]).endswith("Each ran twice.")
+    said = wait_until(
+        lambda: (story := poll(running)["snapshot"]["story"]) and story["about"] == "after demo" and story
+    )
+    assert plain(said["lines"][0]) == plain(pairs[-1]["sentence"])
+
+
 def test_stop_restores_knobs_but_those_to_keep(running: Playground) -> None:
     running.set_knobs({"prefill_max_tokens": 512, "max_batch_size": 5})
     for keep, restored in (((), 512), (("prefill_max_tokens",), None)):

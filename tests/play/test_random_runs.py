@@ -147,7 +147,8 @@ def found(run: Run, until: float) -> BurstFacts:
     readers = [token for token in here if token.request_id in streaming]
     others = [token.itl_ms for token in here if token.request_id not in streaming]
     mine = [token for token in after if token.request_id in own]
-    around = [token for token in before if token.request_id in streaming and token.t >= ARRIVED - 3000]
+    recent = [token for token in before if token.t >= ARRIVED - 3000]
+    around = [token for token in recent if token.request_id in streaming]
     around += [token for token in after if token.request_id in streaming and token.t - token.itl_ms >= done]
     steps = run.rows("steps", ARRIVED, until)
     entries = [(step, entry) for step in steps for entry in step.entries if entry.request_id in own]
@@ -169,10 +170,11 @@ def found(run: Run, until: float) -> BurstFacts:
     tokens = len(run.rows("tokens", ARRIVED, ended))
     worst = max(readers, key=lambda token: token.itl_ms, default=None)
     return BurstFacts(
-        burst=1, kind="mix", seed=7, answer=64, knobs=knobs, undisturbed=not changes, arrived=ARRIVED, done=done,
+        burst=1, kind="mix", seed=7, answer=64, knobs=knobs, undisturbed=not changes, arrived=ARRIVED, done=done, ended=ended,
         prompts=len(own), prompt_tokens=sum(one["prompt"] for one in own.values()), saved_tokens=sum(saved),
         cached_tokens=sum(own[i]["cached"] for i in scheduled), shared_head=saved[len(saved) // 2], cached_head=min(saved),
         steps=len(computing), longest=longest and LongestStep(longest.step_id, longest.t1 - longest.t0, longest.prompt_tokens),
+        reader=tuple(it.t - ARRIVED for it in [*recent, *after] if worst and it.request_id == worst.request_id),
         streaming=len(streaming), worst=worst and (worst.request_id, worst.step_id, worst.t, worst.itl_ms), usual_ms=usual_ms,
         paused=len({token.request_id for token in readers if token.itl_ms > (max(usual_ms + 5, 2 * usual_ms) if usual_ms else 200)}),
         others_ms=max(others, default=None), waited=len(waited[waited_for]),
@@ -331,7 +333,7 @@ def test_a_picture_names_its_runs_and_only_times_are_slowed(seed: int) -> None:
     knobs = {**KNOBS, **{name: values.get(name, 7) for name in names}}
     before = replace(A_BURST, factors=factors, seed=seeds[0], tokens_per_s=90.0, recomputed=5, done=2000.0,
                      streaming=draw.choice([0, 4]), gaps=tuple((100.0 * n, 3.0) for n in range(60)))  # fmt: skip
-    pair = burst_pair(before, replace(before, seed=seeds[1], knobs=knobs, done=1000.0))
+    pair = burst_pair([before], [replace(before, seed=seeds[1], knobs=knobs, done=1000.0)])
     assert pair["about"].startswith("the same 20 prompts") == (seeds[0] is not None and seeds[0] == seeds[1])
     assert ("4 readers" in pair["shows"]) == bool(before.streaming)
     assert pair["unit"] == f"ms{slow_mark(factors)}"
@@ -411,7 +413,7 @@ def test_bursts_are_compared_in_what_their_settings_are_for(seed: int) -> None:
             if verdicts[other] != verdicts[title]
         }
         marks[title] = "effect"
-    pair = burst_pair(first, second)
+    pair = burst_pair([first], [second])
     units = {RATE: "tok/s", AGAIN: "tokens", COMPUTED: "tokens"}
     slow = slow_mark(factors)
     assert pair["figures"] == [
@@ -419,7 +421,7 @@ def test_bursts_are_compared_in_what_their_settings_are_for(seed: int) -> None:
          "mark": marks[title]}
         for title in known
     ]  # fmt: skip
-    told = figures_in(before_and_after(first, second))
+    told = before_and_after([first], [second])
     if not clear:
         assert told["nothing"] == "no"
         return

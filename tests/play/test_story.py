@@ -209,8 +209,8 @@ def test_gaps_in_another_slow_motion_are_not_the_usual_ones() -> None:
     ],
 )
 def test_a_comparison_names_the_settings_that_differ(after: dict[str, Any], about: dict[str, str]) -> None:
-    named = figures_in(before_and_after(A_BURST, replace(A_BURST, knobs={**KNOBS, **after})))
-    assert named == {**about, "nothing": "no", "each": "Each"}
+    named = before_and_after([A_BURST], [replace(A_BURST, knobs={**KNOBS, **after})])
+    assert named == {**about, "nothing": "no", "each": "Each", "times": "once"}
 
 
 def test_bursts_between_which_the_load_changed_are_given_no_cause() -> None:
@@ -218,13 +218,16 @@ def test_bursts_between_which_the_load_changed_are_given_no_cause() -> None:
     faster = {"worst": Gap(1, 4, 8.0, 61.0), "knobs": {**KNOBS, "prefill_max_tokens": 64}}
     for others in ((0.1, 0.6), (0.6, 0.1)):
         pair = burst_pair(
-            *(replace(it, others=share) for it, share in zip((before, replace(before, **faster)), others, strict=True))
+            *(
+                [replace(it, others=share)]
+                for it, share in zip((before, replace(before, **faster)), others, strict=True)
+            )
         )
         assert plain(pair["sentence"]) == (
-            "With budget 64, one burst each cannot tell: the load by other programs changed between them."
+            "With budget 64, these bursts cannot tell: the load by other programs changed between them."
         )
         assert {one["mark"] for one in pair["figures"]} == {"same"}
-    pair = burst_pair(replace(before, others=0.5), replace(before, **faster, others=0.6))
+    pair = burst_pair([replace(before, others=0.5)], [replace(before, **faster, others=0.6)])
     assert "61 ms instead of 896 ms" in plain(pair["sentence"])
 
 
@@ -253,7 +256,7 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     )  # fmt: skip
     knobs = {**KNOBS, "prefill_max_tokens": 64}
     faster = {"worst": Gap(1, 4, 8.0, 61.0), "ttft_p50": 903.0, "knobs": knobs, "tokens_per_s": 741.0}
-    pair = burst_pair(before, replace(before, **faster))
+    pair = burst_pair([before], [replace(before, **faster)])
     assert plain(pair["sentence"]) == (
         "With budget 64, the longest pause was 61 ms instead of 896 ms. The price: first tokens came after 903 ms instead of 80 ms. "
         "Each ran once."
@@ -268,6 +271,36 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     assert figures == [
         ("longest pause", "896", "61", "effect"), ("first tokens", "80", "903", "price"), ("throughput", "790", "741", "same"),
     ]  # fmt: skip
+
+
+def test_the_picture_marks_what_its_sentence_speaks_of() -> None:
+    before = replace(A_BURST, ttft_p50=903.0, reader=(-20.2, 5.0), tokens_per_s=None, own_gap_ms=None)
+    pair = burst_pair([before], [replace(before, ttft_p50=80.0, knobs={**KNOBS, "prefix_cache": False})])
+    assert plain(pair["sentence"]).startswith("With prefix cache off, first tokens came after 80 ms instead of 903 ms.")
+    assert [(side.get("longest"), side.get("first"), side["reader"]) for side in pair["sides"]] == [
+        (None, 903.0, [-20, 5]), (None, 80.0, [-20, 5]),
+    ]  # fmt: skip
+    assert pair["longest"] == "half of the first tokens after"
+
+
+def test_repeated_bursts_differ_only_if_their_values_do_not_overlap() -> None:
+    def burst(ms: float, first: float, **knobs: Any) -> BurstFacts:
+        return replace(A_BURST, worst=Gap(1, 4, 8.0, ms), ttft_p50=first, knobs={**KNOBS, **knobs})
+
+    def told(before: list[BurstFacts], after: list[BurstFacts]) -> tuple[str, list[tuple[str, str]]]:
+        pair = burst_pair(before, after)
+        return plain(pair["sentence"]), [(one["before"], one["after"]) for one in pair["figures"][:2]]
+
+    before, after = (
+        [burst(896, 80), burst(910, 80)],
+        [burst(61, 79, prefill_max_tokens=64), burst(64, 80, prefill_max_tokens=64)],
+    )
+    assert told(before, after) == (
+        "With budget 64, the longest pause was 61–64 ms instead of 896–910 ms. First tokens: no clear difference. Each ran twice.",
+        [("896–910", "61–64"), ("80", "79–80")],
+    )
+    slower = [burst(896, 80), burst(60, 80)]  # such as a machine that was busy at first
+    assert told(slower, after)[0] == "With budget 64, no clear difference. Each ran twice."
 
 
 def test_the_throughput_counts_every_token_until_the_end_of_a_burst() -> None:

@@ -48,15 +48,16 @@ def _typical_run(document: Mapping[str, Any], arm: str) -> dict[str, Any]:
 
 
 def _side(document: Mapping[str, Any], arm: str, ringed: Row | None) -> Side | None:
-    run, gaps = _typical_run(document, arm), []
+    run, gaps, readers = _typical_run(document, arm), [], []
     remaining = iter(run["itl_ms"])
     if len(run["itl_ms"]) != sum(max(0, request["completion_tokens"] - 1) for request in run["requests"]):
         return None
     for request in run["requests"]:
         intervals = [next(remaining) for _ in range(max(0, request["completion_tokens"] - 1))]
         if request["ttft_ms"] is not None:
-            times = accumulate(intervals, initial=request["arrival_ms"] + request["ttft_ms"])
-            gaps += [(t + ms, ms) for t, ms in zip(times, intervals, strict=False) if ms]
+            times = [*accumulate(intervals, initial=request["arrival_ms"] + request["ttft_ms"])]
+            gaps += [(t, ms) for t, ms in zip(times[1:], intervals, strict=True) if ms]
+            readers.append(times)
     firsts = [r["arrival_ms"] + r["ttft_ms"] for r in run["requests"] if r["ttft_ms"] is not None]
     about = document["arms"][arm]
     settings = {name: value for part in PARTS for name, value in about.get(part, {}).items()}
@@ -64,7 +65,9 @@ def _side(document: Mapping[str, Any], arm: str, ringed: Row | None) -> Side | N
     named: Segments = [[f"{arm}: ", ""], *title(values)]
     ms = getattr(ringed, arm.lower(), None)  # a figure of gaps, ringed at the one that is nearest to it
     at = max(gaps, key=lambda gap: gap[1] if ms is None else -abs(gap[1] - ms), default=None)
-    return side(named, gaps, at and (at[0], at[1] if ms is None else ms), firsts)
+    steps = [(t0, t1, prompt + decode) for t0, t1, prompt, decode, *_ in run["steps"] if prompt]
+    reader = next((times for times in readers if at and at[0] in times), ())
+    return side(named, gaps, at and (at[0], at[1] if ms is None else ms), firsts, steps=steps, reader=reader)
 
 
 def _figures(rows: list[Row], shown: Row | None, price: Price) -> list[PairFigure]:

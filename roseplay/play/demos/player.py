@@ -16,6 +16,7 @@ from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, figures_of_sent, ring
 from roseplay.play.demos.catalog import DEMOS
+from roseplay.play.demos.check import CHECK, check_plan
 from roseplay.play.demos.clients import ClientTraffic, duration, figures_of_size
 from roseplay.play.demos.plan import STORY_TOKENS, Plan, plan, reading_s
 from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene, lane_prompts
@@ -84,24 +85,24 @@ class DemoPlayer:
     # -- actions
 
     def start(self, name: str, tab_id: str) -> Demo:
-        """Begin a demo in a tab.
+        """Begin a demo in a tab, or check the newest comparison.
 
         Raises:
-            ValueError: there is no such demo, or no tab.
+            ValueError: there is no such demo, no tab, or nothing to check.
             DemoBusyError: another demo is playing.
         """
         demo = DEMOS.get(str(name))
-        if demo is None:
-            raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join(DEMOS)}")
+        if demo is None and name != CHECK:
+            raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join([*DEMOS, CHECK])}")
         tab = self._context.tabs.open(tab_id)
-        planned = self.plan(demo)
+        planned = self.plan(demo) if demo else check_plan(self._context.story)
         with self._lock:
             if self._playing is not None and self._playing.alive:
                 left = self._playing.seconds_left(self._context.now_ms())
                 raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
             self._playing = tab.demo = play = _Play(self._context, planned, tab_id, self._publish)
             play.start()
-        return demo
+        return planned.demo
 
     def plan(self, demo: Demo) -> Plan:
         """Returns a demo's plan if it were played now; raises ``ValueError`` if it cannot be, see ``plan.plan``."""
@@ -259,6 +260,7 @@ class _Play:
                 self._play(number, scene)
                 if self._clients is None and "cut_limit" in self._sent:
                     break  # there is nothing to compare
+            self._sent |= self._demo.conclude(self._bursts)
             last = self._play(*end)
             self._context.story.say("after demo", self._context.now_ms(), [last, caption([self._demo.after], {})])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
@@ -461,7 +463,7 @@ class _Play:
 
     def _tell_stories(self) -> None:
         unfinished = {tracked.request_id for tracked in self._tab.unfinished()}
-        for lane, prompt in enumerate(lane_prompts(self._engine.info.model), 1):
+        for lane, prompt in enumerate(lane_prompts(self._engine.info.model)[: self._demo.readers], 1):
             if self._lanes.get(lane) in unfinished:
                 continue
             if self.stopping.is_set():

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from roseplay.own_models import EMBEDDED
+from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.caption import Forms
 from roseplay.traffic.prompts import KINDS, PromptMix
 
@@ -157,6 +158,8 @@ class Demo:
         watched_s: the least time in which its longest scene's traffic is answered; slow motion makes it last so long.
         fills_pool: whether its bursts must need more KV blocks than there are.
         slow_prompts: whether it is about steps that last longer because of their prompts.
+        readers: how many lanes are kept streaming in scenes with stories.
+        conclude: called before the last scene with the facts of its bursts; returns more figures for its caption.
     """
 
     name: str
@@ -168,3 +171,5 @@ class Demo:
     watched_s: float = 1.0
     fills_pool: bool = False
     slow_prompts: bool = False
+    readers: int = len(STORIES)
+    conclude: Callable[[Mapping[str, BurstFacts]], Mapping[str, str]] = field(default=lambda bursts: {})

@@ -63,8 +63,10 @@ class BurstFacts:
         gaps: of the answers that were streaming, those among which ``worst`` is the longest; of its own, up to its end,
             if none was streaming: the time of the second token since its arrival, and the gap.
         gaps_around: the others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
+        reader: when the answer with ``worst`` got its tokens, from ``BEFORE_MS`` before its arrival to its end, since then.
         prefills: the steps that computed its prompts, with times since its arrival.
         others: the share of the processors' time that other programs took, from its arrival to its end; None if unknown.
+        ended: when its last answer had ended; 0 until any has.
         tokens_per_s: of all answers, from its arrival to its end; ``None`` until all of its answers have ended by
             themselves.
     """
@@ -105,7 +107,9 @@ class BurstFacts:
     ttft: tuple[float, ...] = ()
     gaps: tuple[tuple[float, float], ...] = ()
     gaps_around: tuple[tuple[float, float], ...] = ()
+    reader: tuple[float, ...] = ()
     prefills: tuple[Step, ...] = ()
+    ended: float = 0.0
     tokens_per_s: float | None = None
     factors: tuple[float, ...] = (1.0,)
     others: float | None = None
@@ -135,7 +139,8 @@ class BurstWatch:
         }
         self._knobs = run.knobs_at(self.arrived)
         self._usual_ms = run.usual_ms(self.arrived)
-        self._earlier = [token for token in run.gaps_since(self.arrived - BEFORE_MS) if token.t <= self.arrived]
+        before = (token for token in run.gaps_since(self.arrived - BEFORE_MS) if token.t <= self.arrived)
+        self._earlier = [Gap(token.request_id, token.step_id, token.t, token.itl_ms or 0.0) for token in before]
         self._tokens = run.tokens_until(self.arrived)
         self._about: dict[str, Any] = {}
         self._own: dict[int, RequestRun] = {}
@@ -215,6 +220,7 @@ class BurstWatch:
         done = self._done
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
         readers = [gap for gap in here if gap.request_id in self._streaming]
+        worst = max(readers, key=lambda gap: gap.ms, default=None)
         own_gaps = self._gaps_of(requests)
         factors = self._run.factors(self.arrived)
         usual = self._usual_ms if len(factors) == 1 else None
@@ -241,7 +247,7 @@ class BurstWatch:
             longest=self._longest,
             streaming=len(self._streaming),
             paused=len({gap.request_id for gap in readers if gap.ms > pause}),
-            worst=max(readers, key=lambda gap: gap.ms, default=None),
+            worst=worst,
             usual_ms=usual,
             others_ms=max((gap.ms for gap in here if gap.request_id not in self._streaming), default=None),
             waited=len(self._waited[waited_for]),
@@ -254,6 +260,8 @@ class BurstWatch:
             ttft=tuple(ttft),
             gaps=self._since_arrival(readers if self._streaming else own_gaps),
             gaps_around=self._since_arrival(self._around(done)),
+            reader=self._times_of(worst.request_id) if worst else (),
+            ended=self._ended,
             tokens_per_s=self._tokens_per_s(),
             recomputed=self._recomputed,
             swapped=self._swapped,
@@ -276,16 +284,21 @@ class BurstWatch:
 
     def _around(self, done: float) -> Iterator[Gap]:
         """Yields the gaps of answers that were streaming which ended before it arrived or began after ``done``."""
-        for token in self._earlier:
-            if token.request_id in self._streaming:
-                yield Gap(token.request_id, token.step_id, token.t, token.itl_ms or 0.0)
+        yield from (gap for gap in self._earlier if gap.request_id in self._streaming)
         yield from (gap for gap in self._gaps_of(self._streaming) if gap.t - gap.ms >= done)
+
+    def _times_of(self, request_id: int) -> tuple[float, ...]:
+        return tuple(it.t - self.arrived for it in (*self._earlier, *self._gaps) if it.request_id == request_id)
 
     def _since_arrival(self, gaps: Iterable[Gap]) -> tuple[tuple[float, float], ...]:
         return tuple((gap.t - self.arrived, gap.ms) for gap in islice(gaps, _MOST_DRAWN))
 
+    @property
+    def _ended(self) -> float:
+        return max((request.finished or 0.0 for request in self._own.values()), default=0.0)
+
     def _tokens_per_s(self) -> float | None:
-        ended = max((request.finished or 0.0 for request in self._own.values()), default=0.0)
+        ended = self._ended
         if ended <= self.arrived or not all(request.ended_well for request in self._own.values()):
             return None
         return 1000 * (self._run.tokens_until(ended) - self._tokens) / (ended - self.arrived)

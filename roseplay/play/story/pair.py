@@ -1,4 +1,4 @@
-"""Two comparable bursts: which ones can be compared, what is said of them, and what is drawn of them."""
+"""Comparable bursts under two settings, before and after: which ones can be compared, what is said and drawn of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 from roseplay.formats.numbers import many, slowed_text, told_text
 from roseplay.play.bursts import LABELS
 from roseplay.play.story.burst_facts import BurstFacts
-from roseplay.play.story.caption import Caption, Forms, caption, for_page
+from roseplay.play.story.caption import Forms, caption, for_page
 from roseplay.play.story.words import changed_settings, named_change
-from roseplay.traffic.difference import Better, Difference, difference
+from roseplay.traffic.difference import Better, Difference, Range, difference
 from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
 
 _ALIKE = 0.1  # shares of prompt tokens may differ by this
@@ -18,16 +18,19 @@ _LOAD = 0.2  # shares of the processors' time that other programs take may diffe
 _FEW = 1  # numbers of answers that were streaming
 _AFTER, _AFTER_MS = 1.5, 1500.0  # how long after the last first token it still shows gaps: a ratio and a time
 _FIGURES = 3
-_BEFORE_AND_AFTER: tuple[Forms, ...] = (
+BEFORE_AND_AFTER: tuple[Forms, ...] = (
     ("With [[{without}]] {setting},", "With {setting} [[{value}]],", "With {settings},"),
     (
-        "one burst each cannot tell: the load by {others} changed between them.",
+        "these bursts cannot tell: the load by {others} changed between them.",
         "{nothing} clear difference.",
         "{effect} **{effect_after}** instead of {effect_before}{effect_slow}.",
     ),
     ("{other} {other_after} instead of {other_before}{other_slow}.", "{unclear}: no clear difference."),
-    ("{each} ran once.",),
+    ("{each} ran {times}.",),
 )
+_TIMES = {1: "once", 2: "twice"}
+
+Bursts = Sequence[BurstFacts]  # under the same settings, as many before as after
 
 
 class Measure(NamedTuple):
@@ -48,6 +51,7 @@ _READER = Measure("readers' usual wait", "readers usually waited", lambda facts:
 _AGAIN = Measure("tokens computed again", "tokens computed again were", lambda facts: facts.recomputed, "tokens")
 _COMPUTED = Measure("tokens computed", "tokens computed were", lambda it: it.prompt_tokens - it.saved_tokens, "tokens")
 _RATE = Measure("throughput", "throughput was", lambda facts: facts.tokens_per_s, "tok/s", "higher")
+_FIRST_TOKENS = {_FIRST: "half of the first tokens after", _LAST: "all but 5% of the first tokens after"}
 _USUAL = (_PAUSE, _FIRST, _RATE)
 # What each of these settings is for comes first.
 _FOR: Mapping[str, tuple[Measure, ...]] = {
@@ -62,7 +66,7 @@ _FOR: Mapping[str, tuple[Measure, ...]] = {
 
 
 class Compared(NamedTuple):
-    """A measure of two bursts, its values before and after, and the mark of slow motion if it is a time.
+    """A measure of bursts, its values before and after, and the mark of slow motion if it is a time.
 
     ``meant`` is whether the settings that differ are for it. The other measures of a run differ by chance as well, so
     that nothing is said of them, unless it is known of no setting what it is for.
@@ -94,10 +98,10 @@ def comparable(facts: BurstFacts, other: BurstFacts) -> bool:
     )
 
 
-def load_changed(before: BurstFacts, after: BurstFacts) -> bool:
-    """Whether other programs may explain how two bursts differ."""
-    earlier, later = before.others, after.others
-    return earlier is not None and later is not None and abs(later - earlier) > _LOAD
+def load_changed(before: Bursts, after: Bursts) -> bool:
+    """Whether other programs may explain how bursts differ."""
+    shares = [burst.others for burst in (*before, *after) if burst.others is not None]
+    return bool(shares) and max(shares) - min(shares) > _LOAD
 
 
 def last_comparable(facts: BurstFacts, before: Sequence[BurstFacts]) -> BurstFacts | None:
@@ -105,38 +109,42 @@ def last_comparable(facts: BurstFacts, before: Sequence[BurstFacts]) -> BurstFac
     return next((burst for burst in reversed(before) if comparable(facts, burst)), None)
 
 
-def compared(before: BurstFacts, after: BurstFacts) -> list[Compared]:
-    """Returns how two comparable bursts differ in what the settings that differ are for, at most ``_FIGURES`` of it."""
-    meant = [measure for name in changed_settings(before.knobs, after.knobs) for measure in _FOR.get(name, ())]
+def compared(before: Bursts, after: Bursts) -> list[Compared]:
+    """Returns how comparable bursts differ in what the settings that differ are for, at most ``_FIGURES`` of it."""
+    first, last = before[-1], after[-1]
+    meant = [measure for name in changed_settings(first.knobs, last.knobs) for measure in _FOR.get(name, ())]
     rows = []
     for measure in dict.fromkeys([*meant, *_USUAL, _GAP]):
-        a, b = measure.of(before), measure.of(after)
-        if a is not None and b is not None and (a or b):
-            slow = slowed_text(after.factors) if measure.unit == "ms" else ""
-            texts = (told_text(a), told_text(b))
-            differs = difference([a], [b], better=measure.better)
+        values = [[measure.of(burst) for burst in bursts] for bursts in (before, after)]
+        if all(value is not None for side in values for value in side) and any(map(any, values)):
+            slow = slowed_text(last.factors) if measure.unit == "ms" else ""
+            differs = difference(*values, better=measure.better)
+            texts = tuple(_range_text(some) for some in (differs.a_range, differs.b_range) if some)
             rows.append(Compared(measure, differs, texts, slow, measure in meant or not meant))
     return rows[:_FIGURES]
 
 
-def before_and_after(before: BurstFacts | None, after: BurstFacts) -> Caption:
-    """Returns how the later of two comparable bursts did with its settings; empty if there is no earlier one."""
-    if before is None:
-        return []
+def _range_text(values: Range) -> str:
+    return "–".join(dict.fromkeys(map(told_text, values)))
+
+
+def before_and_after(before: Bursts, after: Bursts) -> dict[str, str]:
+    """Returns the figures of ``BEFORE_AND_AFTER``: how the later of comparable bursts did with their settings."""
+    figures = named_change(after[-1].knobs, before[-1].knobs)
     if load_changed(before, after):
-        return caption(_BEFORE_AND_AFTER, {**named_change(after.knobs, before.knobs), "others": "other programs"})
+        return {**figures, "others": "other programs"}
+    figures |= {"each": "Each", "times": _TIMES.get(len(after), f"{len(after)} times")}
     rows = [row for row in compared(before, after) if row.meant]
     clear, unclear = ([row for row in rows if row.difference.clear is yes] for yes in (True, False))
-    figures = {**named_change(after.knobs, before.knobs), "each": "Each"}
     if not clear:
-        return caption(_BEFORE_AND_AFTER, {**figures, "nothing": "no"})
+        return {**figures, "nothing": "no"}
     figures |= _values(clear[0], "effect", "")
     if clear[1:]:
         words = {"price": "The price: ", "gain": "In return: "}.get(_mark(clear[1], clear[0]), "")
         figures |= _values(clear[1], "other", words or " ")
     elif unclear:
         figures["unclear"] = unclear[0].measure.title.capitalize()
-    return caption(_BEFORE_AND_AFTER, figures)
+    return figures
 
 
 def _values(row: Compared, name: str, words: str) -> dict[str, str]:
@@ -155,33 +163,43 @@ def _mark(row: Compared, effect: Compared | None) -> Mark:
     return "price" if row.difference.verdict == "worse" else "gain"
 
 
-def burst_pair(before: BurstFacts, after: BurstFacts) -> Pair:
-    """Returns the picture of two comparable bursts that have been answered."""
-    names = changed_settings(before.knobs, after.knobs)
-    reach = _AFTER * max(burst.done - burst.arrived for burst in (before, after)) + _AFTER_MS
-    same = "the same " if after.seed is not None and after.seed == before.seed else ""
-    readers = f"of {many(after.streaming, 'reader')}, strong until the prompts had their first tokens"
+def burst_pair(before: Bursts, after: Bursts) -> Pair:
+    """Returns the picture of comparable bursts that have been answered: the newest of each side, and the figures of all."""
+    newest = before[-1], after[-1]
+    one, other = newest
+    names = changed_settings(one.knobs, other.knobs)
+    reach = _AFTER * max(burst.done - burst.arrived for burst in newest) + _AFTER_MS
+    same = "the same " if other.seed is not None and other.seed == one.seed else ""
+    readers = f"of {many(other.streaming, 'reader')}, strong until the prompts had their first tokens"
     rows = compared(before, after)
     tells = not load_changed(before, after)
     effect = next((row for row in rows if tells and row.meant and row.difference.clear), None)
+    measure = effect.measure if effect else _PAUSE
     return {
-        "sentence": for_page(before_and_after(before, after)),
-        "about": f"{same}{many(after.prompts, 'prompt')}, {LABELS.get(after.kind or '', after.kind)}",
-        "shows": readers if after.streaming else "of the burst's answers",
-        "longest": "readers' longest pause",
+        "sentence": for_page(caption(BEFORE_AND_AFTER, before_and_after(before, after))),
+        "about": f"{same}{many(other.prompts, 'prompt')}, {LABELS.get(other.kind or '', other.kind)}{_load(newest)}",
+        "shows": readers if other.streaming else "of the burst's answers",
+        "longest": _FIRST_TOKENS.get(measure, "readers' longest pause"),
         "moment": "burst",
-        "unit": f"ms{slowed_text(after.factors)}",
-        "sides": [_side(burst, names, reach) for burst in (before, after)],
+        "unit": f"ms{slowed_text(other.factors)}",
+        "sides": [_side(burst, names, reach, measure) for burst in newest],
         "figures": [_figure(row, effect) for row in rows],
     }
 
 
-def _side(facts: BurstFacts, names: Sequence[str], reach: float) -> Side:
-    pause = facts.worst  # its length as it is told
+def _load(bursts: Bursts) -> str:
+    shares = [f"{burst.others:.0%}" for burst in bursts if burst.others is not None]
+    return f", beside other programs on {' and '.join(shares)} of the processors" if len(shares) == len(bursts) else ""
+
+
+def _side(facts: BurstFacts, names: Sequence[str], reach: float, measure: Measure) -> Side:
+    """Returns a side on which the value of a measure is marked: a gap, or a time to first token."""
+    pause = facts.worst if measure is _PAUSE else None  # its length as it is told
     worst = pause and (pause.t - facts.arrived, round(pause.ms, 0 if pause.ms >= 10 else 2))
     named = title({name: facts.knobs.get(name) for name in names})
     gaps, around = ([gap for gap in some if gap[0] <= reach] for some in (facts.gaps, facts.gaps_around))
-    return side(named, gaps, worst, facts.ttft, around, facts.prefills)
+    first = measure.of(facts) if measure in _FIRST_TOKENS else None
+    return side(named, gaps, worst, facts.ttft, around, facts.prefills, facts.reader, first)
 
 
 def _figure(row: Compared, effect: Compared | None) -> PairFigure:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
-from roseplay.play.story.caption import Caption, figures_in, for_page
-from roseplay.play.story.pair import before_and_after, burst_pair, last_comparable
+from roseplay.play.story.caption import Caption, caption, figures_in, for_page
+from roseplay.play.story.pair import BEFORE_AND_AFTER, Bursts, before_and_after, burst_pair, last_comparable
 from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, guesses, how_it_goes, what_happened
 from roseplay.recording.run import Run
@@ -47,11 +47,13 @@ class Story:
         self._told_ms = float("-inf")
         self._next: dict[str, Any] | None = None
         self._pair: Pair | None = None
+        self._compared: tuple[Bursts, Bursts] | None = None
         self._lock = threading.Lock()
 
     def take_pair(self) -> Pair | None:
-        """Returns the picture of two comparable bursts if the later one has ended since the last call."""
-        pair, self._pair = self._pair, None
+        """Returns the picture of comparable bursts if the last one has ended since the last call."""
+        with self._lock:
+            pair, self._pair = self._pair, None
         return pair
 
     def burst(self, burst: int, *, answered: bool = False) -> BurstFacts | None:
@@ -63,10 +65,20 @@ class Story:
         with self._lock:
             return None if answered and burst in self._watched else self._facts.get(burst)
 
+    def newest_pair(self) -> tuple[Bursts, Bursts] | None:
+        """Returns the bursts of the newest picture, before and after; ``None`` if there is none, or if ``say`` came later."""
+        with self._lock:
+            return self._compared
+
+    def compare(self, before: Bursts, after: Bursts) -> None:
+        """Give the picture of these comparable bursts, which have been answered."""
+        with self._lock:
+            self._compared, self._pair = (before, after), burst_pair(before, after)
+
     def say(self, about: str, t: float, lines: list[Caption]) -> None:
         """Give another message with the next frame, and none about bursts that arrived earlier."""
         with self._lock:
-            self._next, self._told_ms = _said(about, t, lines), t
+            self._next, self._told_ms, self._compared = _said(about, t, lines), t, None
 
     @property
     def has_more(self) -> bool:
@@ -116,7 +128,7 @@ class Story:
         earlier = [one for burst, one in self._facts.items() if burst < watch.burst]
         other = None if facts is None else last_comparable(facts, earlier)
         if answered and facts is not None and other is not None:
-            self._pair = burst_pair(other, facts)
+            self.compare([other], [facts])
         lines, lines_before = (_lines(one, other) for one in (facts, before))
         if facts is None or watch.arrived < self._told_ms or lines == lines_before:
             return None
@@ -159,7 +171,10 @@ class Story:
 
 def _lines(facts: BurstFacts | None, other: BurstFacts | None) -> list[Caption]:
     """Returns what is told of a burst, and how it differs from another one."""
-    return [] if facts is None else [what_happened(facts), guesses(facts) or before_and_after(other, facts)]
+    if facts is None:
+        return []
+    differs = caption(BEFORE_AND_AFTER, before_and_after([other], [facts])) if other else []
+    return [what_happened(facts), guesses(facts) or differs]
 
 
 def _said(about: str, t: float, lines: list[Caption], **more: Any) -> dict[str, Any]:

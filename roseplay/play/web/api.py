@@ -256,7 +256,8 @@ class Demos(Endpoints):
 
     @endpoint
     def start_demo(self, name: str = next(iter(DEMOS)), tab: inputs.TabId = "") -> str:
-        """Play a demo in a tab; returns its title. Whatever is sent from that tab, and any change of a knob, ends it."""
+        """Play a demo in a tab, or ``check``: the newest two bursts once more. Returns its title. Whatever is sent from that
+        tab, and any change of a knob, ends it."""
         return self.playground.start_demo(name, tab).title
 
     @endpoint

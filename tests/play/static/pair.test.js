@@ -114,7 +114,7 @@ function parsed(text) {
 }
 
 /** What was drawn: words with their places, rings and dots. */
-function drawn(pair, width = 556, height = 416) {
+function drawn(pair, width = 556, height = 416, now = Infinity) {
   const none = () => /** @type {any[]} */ ([]), calls = { words: none(), rings: none(), dots: none(), boxes: none() };
   const wide = (text) => 6 * text.length;
   const pen = {
@@ -136,6 +136,7 @@ function drawn(pair, width = 556, height = 416) {
     height,
     pair,
     /** @type {any} */ ({ ...T, rose: "#ff0000", prompt: "#0000ff" }),
+    now,
   );
   return calls;
 }
@@ -166,6 +167,31 @@ test("the steps that computed the prompts are as wide as they took and as high a
   const { sides: [first, second], ...rest } = pairOf(),
     bare = { ...rest, sides: [first, second].map(({ steps: _, ...one }) => one) };
   assert.deepEqual(drawn(bare).boxes, [], "without steps, as of another server");
+});
+
+test("a race shows what has happened by then, and for how long a reader has waited", () => {
+  const { sides: [before, after], ...rest } = pairOf(), every = (ms) => Array.from({ length: 20 }, (_, i) => ms * i);
+  const sides = [{ ...before, reader: [-40, 0, 434, ...every(40).map((t) => t + 474)] }, {
+    ...after,
+    reader: every(40),
+  }];
+  const read = (now) => drawn({ ...rest, sides }, 556, 416, now);
+  const { words, dots, rings, boxes } = read(300);
+  const at = (text) => words.findIndex((one) => one.words === text);
+  assert.ok(at("frozen 300 ms") >= 0 && at("Every word here comes when the reader of") >= 0, JSON.stringify(words));
+  assert.deepEqual(
+    [dots.length, rings.length, boxes.length],
+    [4, 1, 8],
+    "neither the pause that lasts nor later steps",
+  );
+  assert.equal(read(Infinity).dots.length, 6);
+});
+
+test("a time to first token is marked where a sentence speaks of it", () => {
+  const { sides, ...rest } = pairOf(), firsts = sides.map(({ longest: _, ...side }) => ({ ...side, first: 427 }));
+  const { words, rings } = drawn({ ...rest, longest: "half of the first tokens after", sides: firsts });
+  assert.equal(words.filter((one) => one.words === "half of the first tokens after 427 ms").length, 2);
+  assert.equal(rings.length, 0);
 });
 
 test("a label that would lie on dots moves above them", () => {

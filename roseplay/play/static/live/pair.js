@@ -1,13 +1,14 @@
 /* Before and after: the picture of two comparable bursts. When the later one has ended, it takes the place of two
  * charts, inter-token latency and tokens per step. When something else arrives, these return, and a line opens it
  * again. It stays, over reloads too, until it is dismissed or another one takes its place. A link can hold it. */
-import { crossIcon, makeButton } from "../shared/dom.js";
+import { crossIcon, make, makeButton } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { pairIn, parsePair } from "../shared/pair/link.js";
 import { PairPanel } from "../shared/pair/panel.js";
 import { poll } from "../shared/poll.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
+import { tab } from "../shared/tab.js";
 import { demos } from "./demos.js";
 
 /** @import { Delta, Pair } from "../shared/types.js" */
@@ -19,17 +20,27 @@ const shown = { pair: /** @type {Pair | null} */ (null), open: false, demo: fals
 
 /** @type {PairPanel | null} */
 let panel = null;
+/** @type {HTMLButtonElement | null} */
+let check = null;
 let linked = shown.pair; // what a link has shown
 let ofDemo = false; // whether the demo that is playing has made a pair
 
 /** @param {HTMLElement} element */
 export function mount(element) {
   const dismiss = { "aria-label": "Dismiss", title: "Dismiss", onclick: () => take(null) };
+  const title = "Play both bursts once more, in the reverse order";
+  check = makeButton("Check", { className: "rp-back", title, onclick: () => demos.start("check") });
+  const href = `/ui/export/report?tab=${encodeURIComponent(tab)}`;
+  const report = make(
+    "a",
+    { className: "rp-back", title: "One file that opens anywhere, with all settings", href },
+    "Report",
+  );
   panel = new PairPanel(element, {
     around: element.closest("#rp-live"),
     back: "Live charts",
     opened: open,
-    more: () => [makeButton(crossIcon(), dismiss)],
+    more: (head) => [...(head ? [report, check] : []), makeButton(crossIcon(), dismiss)],
   });
   restore();
   readLink();
@@ -47,6 +58,7 @@ const open = (yes) => take(shown.pair, yes, shown.demo);
 function refresh() {
   if (!poll.held) keep(KEPT, shown.pair && JSON.stringify(shown), ofTab);
   const held = shown.demo && demos.caption && !ends();
+  if (check) check.hidden = shown.demo || poll.held || shown.pair === linked;
   panel?.showPair(held ? null : shown.pair, shown.open, shown.problem);
   emit("pair");
 }

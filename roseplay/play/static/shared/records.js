@@ -140,7 +140,8 @@ export const newRequest = () => ({
 
 /**
  * @typedef {{title: Sentence, gaps: [t: number, ms: number][], around: [t: number, ms: number][], firsts: number[],
- *   longest?: [t: number, ms: number], steps?: [t0: number, t1: number, tokens: number][]}} Side
+ *   longest?: [t: number, ms: number], steps?: [t0: number, t1: number, tokens: number][], reader?: number[],
+ *   first?: number}} Side
  */
 
 /**

@@ -10,7 +10,8 @@ import { drawPair } from "./picture.js";
 /** @import { Pair } from "../types.js" */
 
 export const COPY = "Copy this result"; // the button's words
-const WIDTH = 800, HEIGHT = 560, SCALE = 2, SAID_MS = 2500;
+const WIDTH = 800, HEIGHT = 560, SCALE = 2, SAID_MS = 4000;
+const HERE = /^(localhost|127\.|\[::1\])/, ONLY_HERE = "; the link opens only on this computer";
 
 /** @param {Pair} pair @returns {Promise<Blob>} a PNG */
 async function imageOf(pair) {
@@ -32,13 +33,14 @@ export async function copyPair(button, pair) {
 }
 
 async function copyBoth(image, link) {
+  const where = HERE.test(location.hostname) ? ONLY_HERE : "";
   try {
     await navigator.clipboard.write([new ClipboardItem({ "image/png": image, "text/plain": link.then(plain) })]);
-    return "Picture and link copied";
+    return `Picture and link copied${where}`;
   } catch { // no permission, or a page without https
     const done = await copy(link), save = (png) => saveFile("roseplay-before-and-after.png", png, "image/png");
     if (!done) history.replaceState(null, "", await link);
     const saved = await image.then(save).then(() => "Picture saved", () => "No picture");
-    return `${saved}, link ${done ? "copied" : "in the address bar"}`;
+    return `${saved}, link ${done ? "copied" : "in the address bar"}${where}`;
   }
 }

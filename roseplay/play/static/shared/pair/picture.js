@@ -19,6 +19,10 @@ const SIDE_PX = 12, LEFT_PX = 44, NARROW_PX = 460;
 const SENTENCE = { px: 13, line: 18 }, NOTE = { px: 11, line: 15 }, TITLE_PX = 12, FIGURE_PX = 17;
 const FILM_PX = 22, APART_PX = 0.7, LEAST_STEP_PX = 1.5;
 const ABOVE_PX = 24, BETWEEN_PX = 10, UNDER_PX = 24, FIRST_PX = 6, DOT_PX = 1.5, RING_PX = 7, HEAD_ROOM = 1.25;
+const WORDS = 14, FROZEN = 3, FROZEN_MS = 150; // a pause of as many times the mean gap, and as long
+const TEXT =
+  "Every word here comes when the reader of this run got a token: a pause is as long as it was for that reader."
+    .split(" ");
 const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60;
 
 const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-serif`;
@@ -28,14 +32,15 @@ const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-
  * @param {number} width
  * @param {number} height
  * @param {Pair} pair
- * @param {Palette} T */
-export function drawPair(pen, width, height, pair, T) {
+ * @param {Palette} T
+ * @param {number} [now] up to when it is drawn, in ms of its axis, with the words that a reader has got by then */
+export function drawPair(pen, width, height, pair, T, now = Infinity) {
   pen.fill(T.surface, 0, 0, width, height);
   const wide = width - 2 * SIDE_PX, narrow = width < NARROW_PX;
   let y = wrap(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
   const note = `${pair.about}, aligned at the ${pair.moment}. Dots: ms between two tokens ${pair.shows}.`;
   const { sides } = pair, film = sides.some(({ steps }) => steps);
-  const boxes = film ? " Boxes: steps with their prompts, as wide as they took." : "";
+  const boxes = film ? " Boxes: steps with prompts, as wide as they took." : "";
   const marks = boxes + (sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "");
   y = wrap(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
@@ -45,23 +50,28 @@ export function drawPair(pen, width, height, pair, T) {
     const y0 = y + above + i * (high + above + BETWEEN_PX);
     return { x0: LEFT_PX, x1: width - SIDE_PX, y0, y1: y0 + high, width: width - SIDE_PX - LEFT_PX, height: high };
   });
-  drawSides(pen, pair, areas, T);
+  drawSides(pen, pair, areas, T, now);
   (narrow ? figureRows : figureColumns)(pen, pair.figures, width, height - rows, T);
 }
 
 // ---- the two runs -----------------------------------------------------------------------------------------
-/** @param {Pen} pen @param {Pair} pair @param {Area[]} areas @param {Palette} T */
-function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
+/** @param {Pen} pen @param {Pair} pair @param {Area[]} areas @param {Palette} T @param {number} now */
+function drawSides(pen, { sides, moment, longest, unit }, areas, T, now) {
   const all = sides.flatMap(({ gaps, around }) => [...gaps, ...around]), times = all.map(([t]) => t);
   const most = Math.max(10, ...all.map(([, ms]) => ms), ...sides.map(({ longest }) => longest?.[1] ?? 0));
   const { max, step } = niceAxis(most * HEAD_ROOM, PARTS);
   const steps = sides.flatMap(({ steps = [] }) => steps), tokens = Math.max(1, ...steps.map((step) => step[2]));
   const from = Math.min(0, ...times),
     to = Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts), ...steps.map((step) => step[1]));
-  sides.forEach((side, i) => {
+  sides.map((side) => seenBy(side, now)).forEach((side, i) => {
     const area = areas[i], x = linear(from, to, area.x0, area.x1), y = linear(0, max, area.y1, area.y0);
     const uprights = timeTicks(x, from, to, moment);
-    segments(pen, side.title, SIDE_PX, area.y0 - 9 - (side.steps ? FILM_PX : 0), TITLE_PX, T, true);
+    const titleY = area.y0 - 9 - (side.steps ? FILM_PX : 0);
+    const left = segments(pen, side.title, SIDE_PX, titleY, TITLE_PX, T, true) + 2 * SIDE_PX;
+    if (now < to) {
+      drawRead(pen, side.reader ?? [], now, left, titleY, area.x1 - left, T);
+      pen.line(sharp(x(now)), area.y0, sharp(x(now)), area.y1, T.ink3);
+    }
     drawFilm(pen, side.steps ?? [], x, area, tokens, T);
     drawLevels(pen, area, evenTicks(y, PARTS, step), T);
     drawUprights(pen, area, uprights, T);
@@ -72,12 +82,44 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T) {
     const around = placed(side.around), dots = placed(side.gaps);
     for (const dot of around) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink3, 0.4));
     for (const dot of dots) pen.dot(dot.x, dot.y, DOT_PX, fade(T.ink, 0.8));
+    if (side.first <= now) drawFirst(pen, x(side.first), `${longest} ${format.figure(side.first)} ${unit}`, area, T);
     if (side.longest) {
       const [t, ms] = side.longest, words = `${longest} ${format.figure(ms)} ${unit}`;
       ring(pen, { x: x(t), y: y(ms) }, words, [...around, ...dots], area, T);
     }
     if (i === sides.length - 1) drawWords(pen, { ...area, y1: area.y1 + FIRST_PX }, uprights, T);
   });
+}
+
+/* A time to first token that is marked and named. */
+function drawFirst(pen, x, words, area, T) {
+  const font = sans(TITLE_PX, true),
+    wide = pen.width(words, font),
+    left = x + 4 + wide < area.x1 ? x + 4 : x - 4 - wide;
+  pen.line(sharp(x), area.y0, sharp(x), area.y1 + FIRST_PX, T.rose);
+  pen.words(words, left, area.y0 + TITLE_PX, font, T.ink);
+}
+
+/* What of a side has happened. */
+function seenBy(side, now) {
+  const before = (rows = []) => rows.filter(([t]) => t <= now), { gaps, around, firsts, steps, longest } = side;
+  const seen = { gaps: before(gaps), around: before(around), firsts: firsts.filter((t) => t <= now) };
+  const begun = steps && before(steps).map(([t0, t1, tokens]) => [t0, Math.min(t1, now), tokens]);
+  return { ...side, ...seen, steps: begun, longest: longest?.[0] <= now ? longest : undefined };
+}
+
+/* The newest words of a reader that gets one with each of its tokens, or for how long it has got none. */
+function drawRead(pen, times, now, x, y, wide, T) {
+  const read = times.filter((t) => t <= now),
+    pause = now - read[read.length - 1],
+    from = Math.max(0, read.length - WORDS);
+  const usual = (times[times.length - 1] - times[0]) / times.length, bold = sans(TITLE_PX, true);
+  if (pause > Math.max(FROZEN_MS, FROZEN * usual)) {
+    return pen.words(`frozen ${format.seconds(pause)}`, x, y, bold, T.rose);
+  }
+  const words = read.slice(from).map((_, i) => TEXT[(from + i) % TEXT.length]), font = sans(TITLE_PX);
+  while (words.length && pen.width(words.join(" "), font) > wide) words.shift();
+  pen.words(words.join(" "), x, y, font, T.ink2);
 }
 
 /* A frame for each step, as wide as it took and as high as its tokens. */
@@ -136,15 +178,17 @@ function change(pen, figure, x, y, px, T) {
 }
 
 function figureColumns(pen, figures, width, top, T) {
-  const wide = figures.map((figure) => pen.width(values(figure), sans(FIGURE_PX, true)) + 2 * SIDE_PX);
-  const spare = (width - wide.reduce((sum, px) => sum + px, 0)) / Math.max(1, figures.length);
+  const widths = (px) => figures.map((figure) => pen.width(values(figure), sans(px, true)) + 2 * SIDE_PX);
+  const sum = (wide) => wide.reduce((total, one) => total + one, 0), usual = sum(widths(FIGURE_PX));
+  const px = Math.max(NOTE.px, Math.min(FIGURE_PX, FIGURE_PX * width / usual)), wide = widths(px);
+  const spare = (width - sum(wide)) / Math.max(1, figures.length);
   pen.line(0, sharp(top), width, sharp(top), T.line);
   let x = -spare - (wide[0] ?? 0);
   figures.forEach((figure, i) => {
     x += spare + wide[Math.max(0, i - 1)];
     if (i) pen.line(sharp(x), top, sharp(x), top + FIGURES_PX, T.line);
     pen.words(nameOf(figure), x + SIDE_PX, top + 18, sans(NOTE.px), T.ink3);
-    change(pen, figure, x + SIDE_PX, top + 39, FIGURE_PX, T);
+    change(pen, figure, x + SIDE_PX, top + 39, px, T);
   });
 }
 
@@ -160,11 +204,12 @@ function figureRows(pen, figures, width, top, T) {
 // ---- text -------------------------------------------------------------------------------------------------
 const INK = { value: "rose" };
 
-/** A line of segments. @param {Pen} pen @param {Sentence} sentence */
+/** A line of segments. Returns where it ends. @param {Pen} pen @param {Sentence} sentence */
 function segments(pen, sentence, x, y, px, T, bold = false) {
   for (const [text, style] of sentence) {
     x = pen.words(text, x, y, sans(px, bold || style !== ""), T[INK[style] || "ink"]);
   }
+  return x;
 }
 
 /** Segments in as many lines as they need, from `top` on. Returns where they end. @param {Sentence} sentence */

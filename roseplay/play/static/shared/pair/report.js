@@ -2,6 +2,7 @@
 import { createPen } from "../pen.js";
 import { palette } from "../theme.js";
 import { describePair, drawPair } from "./picture.js";
+import { raceButton, races } from "./race.js";
 
 /** @import { Pair } from "../types.js" */
 
@@ -9,11 +10,12 @@ import { describePair, drawPair } from "./picture.js";
 export function draw(canvas, pair) {
   const pen = createPen(canvas);
   canvas.setAttribute("aria-label", describePair(pair));
-  const again = () => {
+  const again = (until = Infinity) => {
     const { clientWidth: width, clientHeight: height } = canvas;
     pen.begin(width, height);
-    drawPair(pen, width, height, pair, palette());
+    drawPair(pen, width, height, pair, palette(), until);
   };
-  new ResizeObserver(again).observe(canvas);
-  document.fonts.ready.then(again);
+  if (races(pair)) canvas.after(raceButton(() => pair, again));
+  new ResizeObserver(() => again()).observe(canvas);
+  document.fonts.ready.then(() => again());
 }
