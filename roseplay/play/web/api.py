@@ -23,7 +23,7 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
 from roseplay.play import inputs
-from roseplay.play.answer_settings import NAMES, Settings, read
+from roseplay.play.answer_settings import NAMES, read
 from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
@@ -112,10 +112,11 @@ class Prompts(Endpoints):
         if not tab:
             params = dataclasses.replace(_params(changes), ignore_eos=ignore_eos)
             return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
-        lanes = {number: self.playground.chats.settings(tab, number).changed(changes) for number in _numbers(lane)}
-        await self.submissions.check_grammars(self.playground.engine, *lanes.values())
-        send = partial(self._to_lanes, prompt, lanes, tab, ignore_eos=ignore_eos, edit=edit)
-        return {"ids": await self.submissions.run(send)}
+        chats, lanes = self.playground.chats, _numbers(lane)
+        given = [chats.settings(tab, number).changed(changes) for number in lanes]
+        await self.submissions.check_grammars(self.playground.engine, *given)
+        how: dict[str, Any] = {"changes": changes, "ignore_eos": ignore_eos, "edit": edit}
+        return {"ids": await self.submissions.run(partial(chats.send, prompt, lanes=lanes, tab_id=tab, **how))}
 
     @inputs.with_settings
     async def chat(
@@ -154,18 +155,6 @@ class Prompts(Endpoints):
         await self.submissions.check_grammars(self.playground.engine, params)
         send = partial(self.playground.chats.ask, prompt, params, system=system, messages=messages)
         return await self.submissions.ask(send, lambda tracked: tracked.stream.cancel())
-
-    def _to_lanes(
-        self, prompt: Any, lanes: Mapping[int, Settings], tab_id: str, *, ignore_eos: bool, edit: bool
-    ) -> list[int]:
-        """Continue the chats of a tab's lanes, with these settings; returns the requests' IDs."""
-        ids: list[int] = []
-        for lane, settings in lanes.items():
-            params = dataclasses.replace(settings.params(), ignore_eos=ignore_eos)
-            ids += self.playground.chats.send(
-                prompt, lanes=[lane], tab_id=tab_id, params=params, system=settings.system, edit=edit
-            )
-        return ids
 
 
 class Chats(Endpoints):
