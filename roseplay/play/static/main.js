@@ -22,7 +22,6 @@ import "./live/cachepopover.js";
 import "./live/knobs.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
-import "./start/notice.js";
 import "./start/start.js";
 
 /** Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was
