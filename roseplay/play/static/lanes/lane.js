@@ -77,8 +77,8 @@ export class Lane {
       { className: "rp-lane", id: `rp-lane-${number}`, tabIndex: -1, "aria-label": `Lane ${number}` },
       make("header", "", make("b", "", String(number)), this.title, this.stop),
       make("div", "rp-meta", this.state, this.rate, this.ttft, this.itl, this.frozen),
-      this.stall,
       this.text,
+      this.stall,
       make("div", "rp-prefill", make("div", "", ...this.bars), this.words),
     );
 
