@@ -41,7 +41,7 @@ TERMS = {
     "TTFT": "Time to first token, as the share of requests whose first token came within a given time.",
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, cached for later requests, free. Below, for a model with recurrent layers: how many state slots requests hold, and how many states are kept.",
     "Steps": "One row per request: when it waited, when its prompt was computed, when it decoded. The requests view is a table of their results.",
-    "KV blocks": "Every block of the KV cache, in the colour of the request that holds it. A shared block is inverted and shows how many requests hold it. Below, for a model with recurrent layers: a state slot for each running request, and the states that the prefix cache keeps.",
+    "KV blocks": "Every block of the KV cache, in the colour of the lane that holds it, or in a grey for other requests; the one that is pointed at has a colour. A shared block is inverted and shows how many requests hold it. Below, for a model with recurrent layers: a state slot for each running request, and the states that the prefix cache keeps.",
 }
 
 
