@@ -30,7 +30,7 @@ from roseplay.settings import settings_of
 
 
 def page_head(host: PageHost, view: str | None = None) -> str:
-    """Returns markup for the document's head: all styles, the script to run first, and data for ``given.js``.
+    """Returns markup for the page's beginning: all styles, the script to run first, and data for ``given.js``.
 
     Args:
         view: what visitors see who have not chosen yet: "full" or "simple"; by default simple at the first visit.

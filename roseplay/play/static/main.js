@@ -29,6 +29,7 @@ import "./start/start.js";
  * @param {HTMLElement} element the header's brand */
 export function mount(element) {
   poll.start(element.querySelector(".rp-live"), stamps);
+  document.getElementById("rp-opening")?.remove();
   if (given.recording) replay.served();
 }
 
