@@ -160,6 +160,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     expect(page.locator("#rp-lane-2 .rp-text")).to_have_text(before, use_inner_text=True)
     expect(caption(other)).not_to_contain_text("Another tab")
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 32")
+    expect(page.locator("#rp-rail .rp-was")).to_have_count(0)  # nothing marks what was changed back
 
 
 # Show a caption with one ring.
