@@ -67,7 +67,7 @@ def test_by_keyboard(mock: Served, page: Page) -> None:
 
 def test_every_word_has_one_and_none_covers_its_word(page: Page) -> None:
     expect(term(page, "Rate")).to_be_visible()
-    expect(page.get_by_role("button", name="What is shared head?")).to_be_visible()
+    expect(page.get_by_role("button", name="What is same start?")).to_be_visible()
     terms = page.locator(".rp-term:visible")
     names = terms.all_inner_texts()
     for word in (

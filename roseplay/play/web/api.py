@@ -24,7 +24,7 @@ from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
 from roseplay.play import inputs
 from roseplay.play.answer_settings import NAMES, read
-from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
+from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_KIND, DEFAULT_RATE, LABELS
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.page_host import PageHost
@@ -183,14 +183,14 @@ class Steering(Endpoints):
     async def burst(
         self,
         size: inputs.Whole = DEFAULT_BURST,
-        kind: str = "shared head",
+        kind: str = LABELS[DEFAULT_KIND],
         max_new_tokens: inputs.Whole = DEFAULT_ANSWER,
         seed: inputs.Whole | None = None,
         tab: inputs.TabIdOrNone = "",
         tenant: str | None = None,
         priority: inputs.Whole = 0,
     ) -> dict:
-        """Submit many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
+        """Submit many requests at once: unique, equal, same start, or mix (every fourth 64 times as long).
 
         The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
         for the scheduling policies.
@@ -204,7 +204,7 @@ class Steering(Endpoints):
     async def steady(
         self,
         rate: inputs.Number = DEFAULT_RATE,
-        kind: str = "shared head",
+        kind: str = LABELS[DEFAULT_KIND],
         max_new_tokens: inputs.Whole = DEFAULT_ANSWER,
         spacing: Spacing = "poisson",
         seed: inputs.Whole | None = None,

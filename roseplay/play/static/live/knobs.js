@@ -215,7 +215,8 @@ const isOn = (knob) => store.knobs[knob] && !lacksGpu(knob);
 function show() {
   const { knobs } = store;
   arrange();
-  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacksGpu(knob)).length}`;
+  const used = SWITCHES.filter(isOn).length, all = SWITCHES.filter((knob) => !lacksGpu(knob)).length;
+  const count = used === all ? "all" : `${used} of ${all}`;
   const hint = document.querySelector("#rp-opt-head h3 span");
   if (hint) write(hint, `${count} on`);
   const chip = /** @type {HTMLElement | null} */ (document.querySelector(".rp-slow-chip"));
