@@ -156,7 +156,7 @@ CONTROLS = {
     **_explained(Settings),
     "burst": "Send a burst (key b).",
     "stop": "Stop this tab's lanes and traffic (key .).",
-    "to": "Which lanes the prompt goes to.",
+    "to": "Which lanes the prompt goes to; a click in a lane chooses that one.",
     "lane-count": "How many lanes are shown.",
     "send": "Send the prompt (Enter).",
     "sampling": "How answers are sampled: system prompt, temperature and the like, for all lanes or for one.",
@@ -175,6 +175,6 @@ KEYS = (
         "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it; in requests: from row to row, Enter selects it everywhere, → goes to “Why not more?”",
     ),
     ("Shift ← →", "in Steps: move in time; + and − zoom"),
-    ("Esc", "back to now, close this, leave the prompt"),
+    ("Esc", "back to now, close this, leave the prompt, which then goes to all lanes"),
     ("?", "this help"),
 )

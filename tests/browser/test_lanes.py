@@ -30,6 +30,23 @@ def test_the_prompt_says_which_lanes_it_asks_and_one_can_be_stopped(page: Page) 
     expect(prompt).to_have_attribute("placeholder", "Ask both lanes…")
 
 
+def test_a_click_in_a_lane_sends_what_is_typed_there(page: Page) -> None:
+    prompt = page.locator("#prompt input")
+    answer_at_most(page, 4)
+    page.locator("#rp-lane-3 .rp-text").click(position={"x": 200, "y": 90})
+    expect(prompt).to_have_attribute("placeholder", "Ask lane 3…")
+    expect(page.locator("#to input")).to_have_value("lane 3")
+    page.keyboard.type("burst b? 1")  # of which keys are shortcuts elsewhere
+    expect(prompt).to_have_value("burst b? 1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rp-lane-3 h4")).to_have_text("burst b? 1")
+    page.keyboard.press("Escape")
+    expect(prompt).to_have_attribute("placeholder", "Ask all four lanes…")
+    ask(page, "all")
+    for lane in (1, 2, 3, 4):
+        expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text("all")
+
+
 def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(page: Page) -> None:
     size = page.locator("#burst-size input[type=number]")
     size.fill("7")

@@ -16,23 +16,18 @@ import { suggestions } from "./suggestions.js";
 
 const KEY = "roseplay-lanes", DEFAULT = 4, MOST = 8;
 const HEIGHTS = [0, 304, 304, 304, 304, 400, 400, 500, 500];
-const NAMES = [
-  "",
-  "the lane",
-  "both lanes",
-  ...["three", "four", "five", "six", "seven", "eight"].map((n) => `all ${n} lanes`),
-];
+const WORDS = "zero one two three four five six seven eight".split(" ");
 const LOOK_MS = 100, LONGEST_MS = 5000; // how often and how long to look whether all chats stream
 const ALL = "0"; // in the list of lanes to send to; the others are their numbers
 
 /** @type {Lane[]} */
 const lanes = [];
-let box = null, to = ALL;
+let box = null, to = ALL, showLists = () => {};
 let count = Number(stored(KEY, ofTab));
 if (!(count >= 1 && count <= MOST)) count = DEFAULT;
 
 /** Build the lanes in `element`.
- * @param {{restore: () => void}} events `restore` has Gradio show how many lanes there are */
+ * @param {{restore: () => void}} events `restore` has Gradio show how many lanes there are, and which are asked */
 export function mount(element, events) {
   box = element.querySelector(".rp-lanes");
   const dots = element.querySelector(".rp-dots"), status = element.querySelector(".rp-said");
@@ -49,9 +44,11 @@ export function mount(element, events) {
   dots.append(...lanes.map((lane) => lane.dot));
   findTurnsBy((rid) => lanes.flatMap((lane) => lane.turns).find((turn) => turn.rid === rid));
   box.addEventListener("scroll", onSwipe, { passive: true });
+  box.addEventListener("click", onClick);
+  showLists = events.restore;
   onSwipe();
   show();
-  events.restore();
+  showLists();
 }
 
 on("own", (tabNews) => {
@@ -78,35 +75,34 @@ on("start", (/** @type {Start | null} */ start) => {
   for (const lane of lanes) lane.loseAnswer(words);
 });
 
-/* A selected request dims the lanes of all others; for one that is only pointed at, the lane is outlined. */
+/* A selected request dims the lanes of all others; selected as a whole, or only pointed at, its lane is outlined. */
 function showPicked() {
-  if (!box) return;
-  const of = (lane) => (lane.news ? lane.news.rid : null), picked = pointing.selected && pointing.selected.rid;
-  const dims = picked !== null && lanes.some((lane) => of(lane) === picked);
+  const { rid, selected } = pointing, of = (lane) => lane.news?.rid ?? null;
+  const dims = selected !== null && lanes.some((lane) => of(lane) === selected.rid);
+  const whole = selected !== null && selected.step === null && selected.token === undefined;
   for (const lane of lanes) {
-    lane.root.classList.toggle("rp-dimmed", dims && of(lane) !== picked);
-    lane.root.classList.toggle("rp-on", pointing.rid !== null && of(lane) === pointing.rid);
+    lane.root.classList.toggle("rp-dimmed", dims && of(lane) !== selected.rid);
+    lane.root.classList.toggle("rp-selected", whole && lane.turns.some((turn) => turn.rid === selected.rid));
+    lane.root.classList.toggle("rp-on", rid !== null && of(lane) === rid);
   }
 }
 on("hover", showPicked);
 on("select", showPicked);
 
-/* A request that is selected as a whole, not one of its tokens: its lane is outlined. */
-on("select", (what) => {
-  const whole = what && what.step === null && what.token === undefined;
-  for (const lane of lanes) {
-    lane.root.classList.toggle("rp-selected", Boolean(whole && lane.turns.some((turn) => turn.rid === what.rid)));
-  }
-});
-
 // ---- how many ---------------------------------------------------------------------------------------------
+const everyLane = () => count > 2 ? `all ${WORDS[count]} lanes` : count === 2 ? "both lanes" : "the lane";
+
 function show() {
   box.dataset.count = String(count);
+  const keys = to === ALL ? `1–${count} focus a lane` : "Esc: all lanes";
   document.body.style.setProperty("--rp-lanes-height", `${HEIGHTS[count]}px`);
-  document.body.style.setProperty("--rp-lanes-keys", count > 1 ? `"1–${count} focus a lane"` : '""');
-  for (const lane of lanes) lane.root.hidden = lane.dot.hidden = lane.index >= count;
+  document.body.style.setProperty("--rp-lanes-keys", `"${count > 1 ? keys : ""}"`);
+  for (const lane of lanes) {
+    lane.root.hidden = lane.dot.hidden = lane.index >= count;
+    lane.root.classList.toggle("rp-asked", to === String(lane.number));
+  }
   const prompt = promptBox();
-  if (prompt) prompt.placeholder = `Ask ${to === ALL ? NAMES[count] : `lane ${to}`}…`;
+  if (prompt) prompt.placeholder = `Ask ${to === ALL ? everyLane() : `lane ${to}`}…`;
   else requestAnimationFrame(show); // Gradio mounts it later
 }
 
@@ -119,13 +115,20 @@ export function showLanes(chosen, sendTo) {
   return to;
 }
 
-/** Set the lanes to which prompts go: all or one of them. */
-export function sendTo(chosen) {
-  to = chosen;
-  show();
+/** Set the lanes to which prompts go: all or one of them, which is shown. */
+export function sendTo(chosen = ALL) {
+  showLanes(Math.max(count, Number(chosen)), chosen);
+  showLists();
 }
 
-export const lanesShown = () => String(count);
+/* What is typed after a click in a lane goes to that lane. */
+function onClick({ target }) {
+  const lane = lanes.find(({ root }) => root.contains(target));
+  if (lane && !target.closest("button, form") && getSelection().isCollapsed) sendTo(String(lane.number));
+}
+
+/** How many lanes there are, and which are asked. */
+export const lanesShown = () => [String(count), to];
 
 /* Call an endpoint once the server knows the settings typed so far. */
 const ask = (endpoint, values) => sent().then(() => call(endpoint, { tab, ...values }));
