@@ -11,6 +11,7 @@ import { Lane } from "./lane.js";
 import { findTurnsBy } from "./picking.js";
 import { sent } from "./sampling.js";
 import { suggestions } from "./suggestions.js";
+import { OVER } from "./turn.js";
 
 /** @import { Delta, Start } from "../shared/types.js" */
 
@@ -32,10 +33,14 @@ export function mount(element, events) {
   box = element.querySelector(".rp-lanes");
   const dots = element.querySelector(".rp-dots"), status = element.querySelector(".rp-said");
   const acts = {
-    ask: (lane, prompt) => ask("submit", { lane, prompt }),
+    ask: (lane, prompt) => send(prompt, [lanes[lane - 1]]),
     edit: (lane, prompt) => ask("submit", { lane, prompt, edit: true }),
     again: (lane) => ask("regenerate", { lane }),
     newChat: (lane) => call("new_chat", { tab, lane }),
+    takeBack: (lane) => {
+      giveBack(lane.next.at(-1));
+      lane.plan(lane.next.slice(0, -1));
+    },
     halt: (lane) => call("stop", { tab, lane }),
     say: (words) => write(status, words),
   };
@@ -53,7 +58,13 @@ export function mount(element, events) {
 
 on("own", (tabNews) => {
   for (const news of tabNews.lanes || []) lanes[news.lane - 1]?.take(news);
-  for (const lane of lanes) lane.figures(performance.now());
+  for (const lane of lanes) {
+    lane.figures(performance.now());
+    const [prompt, ...others] = lane.next;
+    if (prompt === undefined || inDemo() || lane.awaited || !OVER.has(lane.news?.state)) continue;
+    lane.plan(others);
+    send(prompt, [lane]);
+  }
 });
 
 on("connection", () => {
@@ -135,19 +146,40 @@ const ask = (endpoint, values) => sent().then(() => call(endpoint, { tab, ...val
 
 const promptBox = () => inputOf("prompt");
 
-/** For Enter and Send: empties the prompt bar; returns a refused prompt to it, before what was typed meanwhile. */
-export async function onSend() {
-  const bar = promptBox(), prompt = bar.value;
-  const all = Array.from({ length: count }, (_, i) => i + 1);
-  fill(bar, "");
-  const result = await ask("submit", { prompt, lane: to === ALL ? all : Number(to) });
-  if (result === undefined) fill(bar, [prompt, bar.value].filter(Boolean).join(" "));
+/* A demo puts its own chats into the lanes. */
+const inDemo = () => document.body.classList.contains("rp-guided");
+
+/* Return a prompt to the prompt bar, before what was typed meanwhile. */
+function giveBack(prompt) {
+  const bar = promptBox();
+  fill(bar, [prompt, bar.value].filter(Boolean).join(" "));
 }
+
+/* Ask lanes. */
+async function send(prompt, asked) {
+  for (const lane of asked) lane.awaited = true;
+  const result = await ask("submit", { prompt, lane: asked.map(({ number }) => number) });
+  if (result !== undefined) return;
+  for (const lane of asked) lane.awaited = false;
+  giveBack(prompt);
+}
+
+/** For Enter and Send: empties the prompt bar. A lane that is answering is asked when it has ended. */
+export function onSend() {
+  const bar = promptBox(), prompt = bar.value, asked = to === ALL ? lanes.slice(0, count) : [lanes[Number(to) - 1]];
+  const later = prompt.trim() && !inDemo() ? asked.filter((lane) => lane.busy) : [];
+  for (const lane of later) lane.plan([...lane.next, prompt]);
+  fill(bar, "");
+  if (later.length < asked.length) send(prompt, asked.filter((lane) => !later.includes(lane)));
+}
+
+/** Ask none of the prompts that wait for their lanes. */
+export const forget = () => lanes.forEach((lane) => lane.plan([]));
 
 /** Ask each empty lane its first suggestion. Resolves when all of them stream, or after five seconds. */
 export async function askSuggested() {
   const empty = lanes.slice(0, count).filter((lane) => !lane.turns.length), begun = performance.now();
-  for (const { index, number } of empty) ask("submit", { lane: number, prompt: suggestions(index)[0] });
+  for (const lane of empty) send(suggestions(lane.index)[0], [lane]);
   while (empty.some(({ news }) => !news?.tokens) && performance.now() - begun < LONGEST_MS) {
     await new Promise((done) => setTimeout(done, LOOK_MS));
   }

@@ -27,7 +27,10 @@ export class LaneTools {
     this.copies = copies;
     edits.onclick = () => this.last() && edit(lane, this.last(), (prompt) => acts.edit(number, prompt));
     again.onclick = () => acts.again(number);
-    newChat.onclick = () => acts.newChat(number);
+    newChat.onclick = () => {
+      lane.plan([]);
+      acts.newChat(number);
+    };
     copies.onclick = async (event) => {
       const whole = event.shiftKey, done = await copy(whole ? chat(lane) : this.last() ? this.last().said : "");
       const words = done ? `copied ${whole ? "the chat" : "the answer"}` : "the browser does not let the page copy";

@@ -61,7 +61,7 @@ export class Rows {
 
   find(known) {
     const row = known.lane !== null ? known.lane - 1 : -1;
-    // A prompt sent during an answer ends that answer, and follows it in its row.
+    // An answer in place of one that has not ended ends that, and follows it in its row.
     if (row >= 0 && this.owns(known.rid)) {
       this.displace(row);
       return this.take(row, known);
@@ -115,8 +115,7 @@ export const RIGHT = 12;
  * time, `y` the middle of a row and `high` its height.
  * @typedef {{byItl: boolean, T: import("../shared/theme.js").Palette, width: number, height: number, plot: number,
  *   window: import("../shared/types.js").TimeWindow | null, shown: number, rowHeight: number,
- *   x: (ms: number) => number, y: (row: number) => number, high: (row: number) => number}} Timeline
- */
+ *   x: (ms: number) => number, y: (row: number) => number, high: (row: number) => number}} Timeline */
 
 export const timeline = /** @type {Timeline} */ ({ byItl: false, window: null });
 
