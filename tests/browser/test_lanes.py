@@ -78,6 +78,22 @@ def test_prompts_wait_for_the_end_of_a_lane_s_answer(page: Page) -> None:
     expect(page.locator("#rp-lane-1 .rp-turn")).to_have_count(2)
 
 
+def test_a_new_chat_leaves_those_that_are_there(page: Page) -> None:
+    answer_at_most(page, 4)
+    ask(page, "hello")
+    for lane in (1, 4):
+        expect(state(page, lane)).to_contain_text("cut at 4")
+    page.locator("#rp-lane-2").hover()
+    page.get_by_role("button", name="New chat beside lane 2").click()
+    expect(page.locator(".rp-lane:visible")).to_have_count(5)
+    expect(page.locator("#prompt input")).to_be_focused()
+    page.keyboard.type("another")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rp-lane-5 h4")).to_have_text("another")
+    for lane in (1, 2, 3, 4):
+        expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text("hello")
+
+
 def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(page: Page) -> None:
     size = page.locator("#burst-size input[type=number]")
     size.fill("7")

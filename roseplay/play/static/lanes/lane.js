@@ -21,7 +21,8 @@ import { suggestions } from "./suggestions.js";
  * @property {(lane: number, prompt: string) => void} ask
  * @property {(lane: number, prompt: string) => void} edit
  * @property {(lane: number) => void} again
- * @property {(lane: number) => void} newChat
+ * @property {() => void} newChat in an empty lane
+ * @property {(lane: number) => void} clear
  * @property {(lane: Lane) => void} takeBack the prompt that it would be asked last
  * @property {(lane: number) => void} halt
  * @property {(words: string) => void} say tell it to screen readers */

@@ -4,6 +4,7 @@ import { write } from "../shared/dom.js";
 import { call } from "../shared/ask.js";
 import { on } from "../shared/events.js";
 import { fill, inputOf } from "../shared/gradio.js";
+import { tell } from "../shared/message.js";
 import { pointing } from "../shared/pointing.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { tab } from "../shared/tab.js";
@@ -36,7 +37,8 @@ export function mount(element, events) {
     ask: (lane, prompt) => send(prompt, [lanes[lane - 1]]),
     edit: (lane, prompt) => ask("submit", { lane, prompt, edit: true }),
     again: (lane) => ask("regenerate", { lane }),
-    newChat: (lane) => call("new_chat", { tab, lane }),
+    newChat: begin,
+    clear: (lane) => call("new_chat", { tab, lane }),
     takeBack: (lane) => {
       giveBack(lane.next.at(-1));
       lane.plan(lane.next.slice(0, -1));
@@ -136,6 +138,15 @@ export function sendTo(chosen = ALL) {
 function onClick({ target }) {
   const lane = lanes.find(({ root }) => root.contains(target));
   if (lane && !target.closest("button, form") && getSelection().isCollapsed) sendTo(String(lane.number));
+}
+
+/* Begin a chat in the first lane without one. */
+function begin() {
+  const lane = lanes.find(({ turns, awaited }) => !turns.length && !awaited);
+  if (!lane) return tell("All lanes have a chat: clear one of them.");
+  sendTo(String(lane.number));
+  focusLane(lane.number);
+  promptBox().focus();
 }
 
 /** How many lanes there are, and which are asked. */
