@@ -92,9 +92,7 @@ def _shapes() -> Iterator[str]:
 
 def _typedef(shape: str, name: str, *words: str) -> str:
     first, *more = textwrap.wrap(f"@typedef {{{shape}}} {name}", 113, subsequent_indent="  ")
-    lines = [*words, first, *more]
-    text = "\n".join(["/**", *(f" * {line}" for line in lines), " */\n"]) if lines[1:] else f"/** {first} */\n"
-    return text.replace(_TIED, " ")
+    return ("/** " + "\n * ".join([*words, first, *more]) + " */\n").replace(_TIED, " ")
 
 
 def _shape(schema: Schema, name: str = "") -> str:

@@ -132,6 +132,9 @@ RESET = """async () => {
   Rose.emit("select", null);
   scrollTo(0, 0);
   const { ask } = await Rose.load("shared/ask.js"), patience = { ms: 60_000 };
+  const { forget, sendTo } = await Rose.load("lanes/lanes.js");
+  forget();
+  sendTo();
   await ask("/call/new_chat", { body: { tab: Rose.tab }, ...patience });
   const body = { tab: Rose.tab, changes: {}, reset: true };
   await Promise.all([0, 1, 2, 3, 4].map((lane) => ask("/sampling", { body: { ...body, lane }, ...patience })));

@@ -13,7 +13,7 @@ from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptMix, Prompt
 
 MAX_SIZE = 64
 MAX_SEED = 2**63 - 1
-LABELS = {"unique": "unique", "equal": "equal", "shared_head": "shared head", "mix": "mixed lengths"}
+LABELS = {"unique": "unique", "equal": "equal", "shared_head": "same start", "mix": "mixed lengths"}
 
 REPEATED = "What is a KV block?"
 

@@ -36,12 +36,14 @@ class ChatService:
         tab_id: str,
         params: SamplingParams | None = None,
         system: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        ignore_eos: bool = False,
         edit: bool = False,
     ) -> list[int]:
         """Continue the chats of some lanes, each with its own seed; returns the requests' IDs.
 
-        An unfinished answer in a lane is aborted first. ``params`` and ``system`` default to the lane's settings; with
-        ``edit`` the prompt replaces the lane's last question.
+        An unfinished answer in a lane is aborted first. ``params`` and ``system`` default to the lane's settings with
+        ``changes``, and ``ignore_eos`` to answer that many tokens; with ``edit`` the prompt replaces the last question.
 
         Raises:
             ValueError: the prompt is empty or too long.
@@ -50,8 +52,8 @@ class ChatService:
         chats.check_chars(len(text), self._engine.info.max_model_len)
         tab, turn, ids = self._open(tab_id), next(self._sends), []
         for lane in [tab.lane(number) for number in lanes]:
-            settings = self.settings(tab_id, lane.number)
-            drawn = settings.params() if params is None else params
+            settings = self.settings(tab_id, lane.number).changed(changes or {})
+            drawn = params or dataclasses.replace(settings.params(), ignore_eos=ignore_eos)
             if drawn.seed is None:
                 drawn = dataclasses.replace(drawn, seed=lane_seed(turn, lane.number))
             system_prompt = settings.system if system is None else checked_system(system)

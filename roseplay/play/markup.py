@@ -24,6 +24,8 @@ LOGO = (
     )
     + '<rect x="13" y="13" width="5" height="5" fill="var(--rp-rose)"/></svg>'
 )
+# The page until its scripts run: in front of what Gradio draws, which is hidden.
+OPENING = f'<div id="rp-opening" class="rp-brand">{LOGO}<b>roseplay</b></div>'
 THEME_ICON = (
     '<svg width="14" height="14" aria-hidden="true"><circle cx="7" cy="7" r="5" fill="none" stroke="currentColor" '
     'stroke-width="1.3"/><path d="M7 2v10a5 5 0 0 0 0-10z" fill="currentColor"/></svg>'

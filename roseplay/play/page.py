@@ -30,7 +30,7 @@ from roseplay.settings import settings_of
 
 
 def page_head(host: PageHost, view: str | None = None) -> str:
-    """Returns markup for the document's head: all styles, the script to run first, and data for ``given.js``.
+    """Returns markup for the page's beginning: all styles, the script to run first, and data for ``given.js``.
 
     Args:
         view: what visitors see who have not chosen yet: "full" or "simple"; by default simple at the first visit.
@@ -144,8 +144,8 @@ def _prompt_bar(lanes: gr.HTML) -> None:
     count.input(None, [count, to], to, js=assets.call("lanes/lanes.js", "showLanes"), **EVENT)
     to.input(None, to, None, js=assets.call("lanes/lanes.js", "sendTo"), **EVENT)
     sampling.click(None, None, None, js=assets.call("lanes/sampling.js", "toggle"), **EVENT)
-    # A reloaded page has its initial state, but the tab remembers how many lanes it showed.
-    lanes.restore(None, None, count, js=assets.call("lanes/lanes.js", "lanesShown"), **EVENT)
+    # The tab remembers over a reload how many lanes it showed; a click in a lane chooses the one to ask.
+    lanes.restore(None, None, [count, to], js=assets.call("lanes/lanes.js", "lanesShown"), **EVENT)
 
 
 def _charts() -> None:

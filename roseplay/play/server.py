@@ -25,6 +25,7 @@ from roseplay.formats.invalid import fault_text
 from roseplay.formats.text import one_line
 from roseplay.play.chats import max_prompt_chars
 from roseplay.play.engine_host import EngineHost
+from roseplay.play.markup import OPENING
 from roseplay.play.page import build_page, page_head
 from roseplay.play.page_host import PageHost
 from roseplay.play.playground import Playground
@@ -108,7 +109,7 @@ def create_app(
     app = FastAPI(title="roseplay", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     _add_refusals(app, host)
     # The middleware added last runs first.
-    app.add_middleware(GradioGate, page=page)
+    app.add_middleware(GradioGate, page=page, head=page_head(host, view) + OPENING)
     app.add_middleware(BodyLimits, max_bytes=partial(_max_body, host))
     if monitor is not None:
         app.add_middleware(AdmissionGate, served=host)
@@ -133,7 +134,6 @@ def create_app(
         app,
         page,
         path="/",
-        head=page_head(host, view),
         theme=gr.themes.Base(font=["IBM Plex Sans", "sans-serif"], font_mono=["IBM Plex Mono", "monospace"]),
         favicon_path=str(assets.STATIC / "icon.svg"),
         footer_links=[],

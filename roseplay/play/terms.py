@@ -15,7 +15,7 @@ TERMS = {
     "ITL p50 / p99": f"{DEFINITIONS['itl']} Median, and the value that 99 % of pauses stay below, over the time that the charts show.",
     "KV in use": "Share of the KV blocks that running requests hold. The keys and values of every token live in such blocks.",
     "saved by sharing": "Prompt tokens that did not have to be computed: found in the prefix cache, or computed by another request in the same step. All tabs and programs count; tokens that a preempted request computes again do so once.",
-    "limited by": "What has to change for the engine to be faster, and in what share of the steps shown. decode and prefill: the computing of tokens and of prompts itself. host: the work around it. If requests wait, what for: batch is a place in it, KV is blocks, slots are those for states, prefill is its budget or interval, queue is that it is full.",
+    "limited by": "What has to change for the engine to be faster, and in what share of the steps shown. decode and prefill: the computing of tokens and of prompts itself. overhead: the host's work around it, such as packing and sampling. If requests wait, what for: batch is a place in it, KV is blocks, slots are those for states, prefill is its budget or interval, queue is that it is full.",
     "prefix hit rate": "The share of the prompt tokens looked up in the server's prefix cache that were found there, for all of its clients and over the time that the charts show.",
     "Requests over time": "One row per request: dotted until its first token arrived, then a line while its tokens arrived. If the server reports how long a request waited, its prefill is a dark box.",
     "Replicas": "The engines behind the server's address, as its metrics distinguish them: how many requests each runs, how full its KV cache is, and what share of its prompt tokens it found cached.",
@@ -28,7 +28,7 @@ TERMS = {
     "Answer length": "Tokens that each request of a burst or of steady traffic generates, no more and no fewer.",
     "unique": "Each prompt ends differently: only the few tokens at the beginning can be shared.",
     "equal": "All prompts are the same: one of them is computed, and the others share its blocks.",
-    "shared head": "All prompts begin with the same 512 tokens, like a long system prompt, and end with different questions.",
+    "same start": "All prompts begin with the same 512 tokens, like a long system prompt, and end with different questions.",
     "mixed lengths": "Every fourth prompt is 64 times as long as the others, which may have to wait for it.",
     "Steady traffic": "Requests arrive at a set rate, whether or not earlier ones are answered, for as long as this tab is open. Poisson: the gaps between them are random. Even: the gaps are equal.",
     "Rate": "Requests per second of the steady traffic, on average.",
@@ -41,7 +41,7 @@ TERMS = {
     "TTFT": "Time to first token, as the share of requests whose first token came within a given time.",
     "KV over time": "Blocks of the KV cache: shared by several requests, held by one, cached for later requests, free. Below, for a model with recurrent layers: how many state slots requests hold, and how many states are kept.",
     "Steps": "One row per request: when it waited, when its prompt was computed, when it decoded. The requests view is a table of their results.",
-    "KV blocks": "Every block of the KV cache, in the colour of the request that holds it. A shared block is inverted and shows how many requests hold it. Below, for a model with recurrent layers: a state slot for each running request, and the states that the prefix cache keeps.",
+    "KV blocks": "Every block of the KV cache, in the colour of the lane that holds it, or in a grey for other requests; the one that is pointed at has a colour. A shared block is inverted and shows how many requests hold it. Below, for a model with recurrent layers: a state slot for each running request, and the states that the prefix cache keeps.",
 }
 
 
@@ -84,7 +84,7 @@ _MORE: dict[str, dict[str, Any]] = {
     },
     "unique": {"watch": "**saved by sharing** hardly grows. This is what a burst costs without sharing."},
     "equal": {"watch": "**saved by sharing**: all prompts but one."},
-    "shared head": {"watch": "**saved by sharing**, and the blocks with several holders in **KV blocks**."},
+    "same start": {"watch": "**saved by sharing**, and the blocks with several holders in **KV blocks**."},
     "mixed lengths": {"watch": "The worst **ITL** without a **Prefill budget**, and **TTFT** of the short prompts."},
     "Steady traffic": {
         "watch": "**run / wait**: the engine keeps up while no request waits for long.",
@@ -156,7 +156,7 @@ CONTROLS = {
     **_explained(Settings),
     "burst": "Send a burst (key b).",
     "stop": "Stop this tab's lanes and traffic (key .).",
-    "to": "Which lanes the prompt goes to.",
+    "to": "Which lanes the prompt goes to; a click in a lane chooses that one.",
     "lane-count": "How many lanes are shown.",
     "send": "Send the prompt (Enter).",
     "sampling": "How answers are sampled: system prompt, temperature and the like, for all lanes or for one.",
@@ -175,6 +175,6 @@ KEYS = (
         "in a lane: from token to token; in Steps: from step to step and row to row; Enter asks why it took so long; in KV blocks: choose a block, Enter opens it; in requests: from row to row, Enter selects it everywhere, → goes to “Why not more?”",
     ),
     ("Shift ← →", "in Steps: move in time; + and − zoom"),
-    ("Esc", "back to now, close this, leave the prompt"),
+    ("Esc", "back to now, close this, leave the prompt, which then goes to all lanes"),
     ("?", "this help"),
 )

@@ -233,7 +233,7 @@ def test_blocks_are_coloured_by_what_they_are(blocks: Map) -> None:
     assert blocks.pixel(1) == blocks.color("surface"), "a cached block is hollow"
     assert blocks.pixel(1, EDGE) == blocks.color("cachedline")
     assert blocks.pixel(2, EDGE) == blocks.color("shared"), "a shared block is inverted"
-    assert blocks.pixel(2, FOOT) == blocks.color("hues[6]"), "a foot in its owner's colour: request 2 is of a burst"
+    assert blocks.pixel(2, FOOT) == blocks.color("hues[10]"), "a foot in its owner's colour: request 2 is of a burst"
     assert blocks.pixel(65)[:3] != blocks.color("free"), "the block is in the second row"
     assert blocks.pixel(65)[3] == pytest.approx(0.74 * 255, abs=2), "others are paler than lanes"
     assert [count(blocks.page, name) for name in ("active", "shared", "cached", "free", "saved")] == [

@@ -408,7 +408,7 @@ def test_the_theme_redraws(views: Views) -> None:
     views.page.wait_for_function(f"light => {color} !== light", arg=light)
     views.drawn()
     assert views.page.evaluate("Rose.palette().hues[0]") != pixels
-    assert views.colors(wanted=views.page.evaluate("Rose.palette().hues[5]")) > 0
+    assert views.colors(wanted=views.page.evaluate("Rose.palette().hues[8]")) > 0
 
 
 def test_many_tokens_stay_few_points_but_no_slow_one_is_lost(views: Views) -> None:

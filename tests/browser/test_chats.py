@@ -75,7 +75,7 @@ def test_a_long_prompt_shows_how_far_it_is(mock: Served, page: Page) -> None:
 # ---- the lane's buttons
 
 
-def test_edit_regenerate_and_new_chat(mock: Served, page: Page) -> None:
+def test_edit_regenerate_and_clear(mock: Served, page: Page) -> None:
     ask_lane_1(page, "one", tokens=5)
     expect(state(page, 1)).to_have_text(ENDED)
     say(page, "two")
@@ -108,7 +108,7 @@ def test_edit_regenerate_and_new_chat(mock: Served, page: Page) -> None:
     assert streams[again].prompt_token_ids == streams[int(edited or 0)].prompt_token_ids
     assert streams[again].params.seed != streams[int(edited or 0)].params.seed
 
-    tool(page, "New chat").click()
+    tool(page, "Clear").click()
     expect(turns(page)).to_have_count(0)
     expect(page.locator("#rp-lane-1 .rp-hint")).to_be_visible()
     expect(page.locator("#rp-lane-1 .rp-tools")).to_be_hidden()

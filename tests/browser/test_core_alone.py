@@ -21,7 +21,7 @@ from tests.pages import TIMEOUT_MS, Served
 NAMED = re.compile(r"\b[Ll]abs?\b|rp-lab|#lab-")
 # Goes on with the demo, and says whether it has ended.
 ENDED = """() => {
-  const next = [...document.querySelectorAll("#rp-story button")].find((button) => button.textContent === "Next");
+  const [next] = [...document.querySelectorAll("#rp-story button")].filter((one) => one.textContent.startsWith("Next"));
   if (!next?.disabled) next?.click();
   return document.querySelector(".rp-strip").dataset.about !== "demo";
 }"""

@@ -160,6 +160,7 @@ def test_stop_leaves_the_chats_as_they_were_and_other_tabs_are_told(live: Served
     expect(page.locator("#rp-lane-2 .rp-text")).to_have_text(before, use_inner_text=True)
     expect(caption(other)).not_to_contain_text("Another tab")
     page.wait_for_function("() => Rose.store.knobs.max_batch_size === 32")
+    expect(page.locator("#rp-rail .rp-was")).to_have_count(0)  # nothing marks what was changed back
 
 
 # Show a caption with one ring.
@@ -192,9 +193,8 @@ def test_every_demo_can_be_reached_from_the_first_screen(open_page: Open, screen
             assert row.evaluate("(row) => row.scrollWidth <= row.clientWidth")
         end = page.get_by_role("button", name="Watch a recording of the first one").bounding_box()
         assert end and (screen is PHONE or end["y"] + end["height"] <= screen["viewport"]["height"])
-        page.get_by_role("button", name="1 not here").click()
-        expect(page.locator(".rp-pop .rp-not-here")).to_contain_text("KV cliff")
-        page.keyboard.press("Escape")
+        page.get_by_role("button", name="1 demo cannot be played here: why?").click()
+        expect(page.locator(".rp-demos .rp-not-here")).to_contain_text("KV cliff")
         title = rows.nth(last).locator("b").inner_text()
         rows.nth(last).click()
         expect(page.locator(".rp-story-course span")).to_have_text(title)

@@ -53,7 +53,7 @@ def test_settings_and_figures_as_one_text(mock: Served, page: Page) -> None:
         "Prefill budget (prefill_max_tokens): 64",
         "Prefix cache (prefix_cache): on",
         "burst size: 20",
-        "prompts: shared head",
+        "prompts: same start",
         "steady requests/s: off",
         "tokens/s: ",
         "ITL p50 / p99: ",

@@ -30,6 +30,70 @@ def test_the_prompt_says_which_lanes_it_asks_and_one_can_be_stopped(page: Page) 
     expect(prompt).to_have_attribute("placeholder", "Ask both lanes…")
 
 
+def test_a_click_in_a_lane_sends_what_is_typed_there(page: Page) -> None:
+    prompt = page.locator("#prompt input")
+    answer_at_most(page, 4)
+    page.locator("#rp-lane-3 .rp-text").click(position={"x": 200, "y": 90})
+    expect(prompt).to_have_attribute("placeholder", "Ask lane 3…")
+    expect(page.locator("#to input")).to_have_value("lane 3")
+    page.keyboard.type("burst b? 1")  # of which keys are shortcuts elsewhere
+    expect(prompt).to_have_value("burst b? 1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rp-lane-3 h4")).to_have_text("burst b? 1")
+    page.keyboard.press("Escape")
+    expect(prompt).to_have_attribute("placeholder", "Ask all four lanes…")
+    ask(page, "all")
+    for lane in (1, 2, 3, 4):
+        expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text("all")
+
+
+def test_prompts_wait_for_the_end_of_a_lane_s_answer(page: Page) -> None:
+    waits = [page.locator(f"#rp-lane-{lane} .rp-next") for lane in (1, 2)]
+    answer_at_most(page, 900, lane=1)
+    answer_at_most(page, 4, lane=2)
+    ask(page, "first")
+    expect(state(page, 1)).to_have_text(RUNNING)
+    expect(state(page, 2)).to_contain_text("cut at 4")
+    for prompt in ("second", "third"):
+        ask(page, prompt)
+        expect(page.locator("#rp-lane-2 h4")).to_have_text(prompt)  # it was free
+        expect(state(page, 2)).to_contain_text("cut at 4")
+    expect(waits[0]).to_have_text("Next: second · third")
+    expect(waits[1]).to_be_hidden()
+    waits[0].click()
+    expect(waits[0]).to_have_text("Next: second")
+    expect(page.locator("#prompt input")).to_have_value("third")
+    reload(page)
+    ready(page)
+    expect(waits[0]).to_have_text("Next: second")
+    page.get_by_role("button", name="Stop lane 1").click()
+    expect(page.locator("#rp-lane-1 h4")).to_have_text("second")
+    expect(page.locator("#rp-lane-1 .rp-turn")).to_have_count(2)
+    expect(state(page, 1)).to_have_text(RUNNING)
+    ask(page, "never")
+    expect(waits[0]).to_have_text("Next: never")
+    page.locator("#stop").click()  # ends that, too
+    expect(state(page, 1)).to_contain_text("stopped")
+    expect(waits[0]).to_be_hidden()
+    expect(page.locator("#rp-lane-1 .rp-turn")).to_have_count(2)
+
+
+def test_a_new_chat_leaves_those_that_are_there(page: Page) -> None:
+    answer_at_most(page, 4)
+    ask(page, "hello")
+    for lane in (1, 4):
+        expect(state(page, lane)).to_contain_text("cut at 4")
+    page.locator("#rp-lane-2").hover()
+    page.get_by_role("button", name="New chat beside lane 2").click()
+    expect(page.locator(".rp-lane:visible")).to_have_count(5)
+    expect(page.locator("#prompt input")).to_be_focused()
+    page.keyboard.type("another")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rp-lane-5 h4")).to_have_text("another")
+    for lane in (1, 2, 3, 4):
+        expect(page.locator(f"#rp-lane-{lane} h4")).to_have_text("hello")
+
+
 def test_one_to_eight_lanes_keep_their_text_and_traffic_its_size_over_a_reload(page: Page) -> None:
     size = page.locator("#burst-size input[type=number]")
     size.fill("7")
@@ -86,6 +150,7 @@ def test_an_empty_prompt_is_told_and_nothing_is_lost(page: Page, expect_error: C
 
 def test_what_is_typed_while_a_prompt_is_sent_is_kept(page: Page, expect_error: Callable[[str], None]) -> None:
     expect_error(REFUSED)
+    answer_at_most(page, 4)
     prompt, held = "#prompt input", Held(page, "**/ui/call/submit")
     for first, then in (("one", "two"), ("   ", "three")):  # the second is refused
         ask(page, first)
@@ -100,17 +165,19 @@ def test_what_is_typed_while_a_prompt_is_sent_is_kept(page: Page, expect_error: 
             expect(page.get_by_text("the prompt is empty").first).to_be_visible()
             expect(page.locator(prompt)).to_have_value(re.compile(r"\s+three"))
     held.end()
+    expect(state(page, 1)).to_contain_text("cut at 4")
     page.locator(prompt).press("Enter")
     expect(page.locator("#rp-lane-1 h4")).to_have_text(re.compile("three"))
 
 
-def test_a_prompt_sent_during_an_answer_keeps_its_lane_s_row(page: Page) -> None:
+def test_an_answer_in_place_of_an_unfinished_one_keeps_its_lane_s_row(page: Page) -> None:
     answer_at_most(page, 1000)
     rid = "() => document.querySelector('#rp-lane-1 .rp-turn:last-child')?.dataset.rid"
     ask(page, "first")
     expect(text(page, 1)).to_contain_text("packs prompts")
     first = page.evaluate(rid)
-    ask(page, "second")
+    page.locator("#rp-lane-1").hover()
+    page.get_by_role("button", name=re.compile("^Generate .*lane 1$")).click()
     page.wait_for_function(f"(first) => ({rid})() !== first", arg=first)
     second = page.evaluate(rid)
     since = "Rose.store.requests.get(Number(rid))?.submitted ?? Infinity"

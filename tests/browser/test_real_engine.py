@@ -111,7 +111,7 @@ def test_a_burst_is_seen_everywhere(page: Page) -> None:
     page.wait_for_function("() => Rose.store.stats?.in_all?.prompt_tokens >= Rose.store.burst.prompt_tokens")
     expect(page.locator(".rp-strip[data-burst] .rp-story-text p").first).to_contain_text("20 prompts")
     facts, in_all = saved_by_sharing(page, 0), saved_by_sharing(page, 1)
-    assert (facts[""], in_all[""].endswith(" requests"), in_all["TTFT p50 / p95"]) == ("20 × shared head", True, "")
+    assert (facts[""], in_all[""].endswith(" requests"), in_all["TTFT p50 / p95"]) == ("20 × same start", True, "")
     names = ("prompt tokens", "computed", "from the prefix cache", "from the same step", "blocks saved")
     prompt, computed, cached, shared, blocks = (int(re.sub(r"\D", "", facts[name])) for name in names)
     assert prompt == computed + cached + shared <= int(re.sub(r"\D", "", in_all["prompt tokens"]))

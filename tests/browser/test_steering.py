@@ -178,9 +178,7 @@ def test_two_bursts_are_shown_before_and_after_until_dismissed(
             "Rose.load('shared/ask.js').then(({ call }) => call('burst', { tab: Rose.tab, size: 4, max_new_tokens: 3 }))"
         )
         page.wait_for_function(ENDED, arg=budget or 0)
-    expect(picture.get_by_role("img")).to_have_accessible_name(
-        re.compile(r"^With budget 64, .* prompts, shared head, ")
-    )
+    expect(picture.get_by_role("img")).to_have_accessible_name(re.compile(r"^With budget 64, .* prompts, same start, "))
     expect(page.locator("#rp-itl")).to_be_hidden()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy this result").click()

@@ -115,6 +115,22 @@ def test_it_goes_on_with_a_guess_which_the_figures_judge(running: Playground, gu
     assert last["figures"] == {"first_prompts": "3"}
 
 
+def test_its_question_waits_until_it_is_answered_or_another_tab_begins_a_demo(
+    running: Playground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roseplay.play.demos.player.STORIES_S", 0)
+    for goes_on in (True, False):
+        begun(running, "guess")
+        wait_until(lambda: poll(running, tab_id=YOURS)["demo"] is None)
+        assert poll(running, tab_id=MINE)["demo"]["own"] is True
+        if goes_on:
+            assert running.demos.next(MINE, 2)
+            wait_until(lambda: over(running))
+    running.start_demo("short", YOURS)
+    assert poll(running, tab_id=YOURS)["demo"]["own"] is True
+    assert poll(running, tab_id=MINE)["demo"]["own"] is False
+
+
 @pytest.mark.parametrize("known", ["gap_same", "cut_limit"])
 def test_a_guess_is_not_judged_if_other_programs_may_have_hidden_the_difference(known: str) -> None:
     answers = {"gap_rises": "Longer", "gap_same": "As long"}

@@ -105,6 +105,7 @@ def test_the_page_asks_nobody_else_and_learns_of_the_engine_by_its_poll(address:
     page = httpx.get(f"{address}/", timeout=20).text
     assert "roseplay" in page and "cdn" not in page.lower()
     assert live_engine.info.model not in page
+    assert page.index("<style>") < page.index('id="rp-opening"') < page.index("<gradio-app"), "it is ours at once"
     snapshot = httpx.get(f"{address}/ui/delta?since=0", timeout=20).json()["snapshot"]
     assert snapshot["info"]["model"] == live_engine.info.model
 

@@ -108,7 +108,7 @@ PREFIX = Demo(
             rings=("rp-pair", "rp-ttft"),
         ),
     ),
-    after="Try it yourself: open All controls, switch Prefix cache, press Burst with shared head.",
+    after="Try it yourself: open All controls, switch Prefix cache, press Burst with same start.",
     slow_prompts=True,
 )
 

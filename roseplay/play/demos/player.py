@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # interval at which the player checks its stories
-GUESS_S = 20.0  # the most time for choosing an answer
+STORIES_S = 20.0  # how long stories go on while an answer is chosen
 LONGEST = 1.5  # how many times its promised length a demo takes at most
 TOLD_S = 2.0  # the most time from a burst's last token until what it did is known
 STREAMING_S = 15.0  # time in a scene for the stories to begin
@@ -89,13 +90,15 @@ class DemoPlayer:
 
         Raises:
             ValueError: there is no such demo, no tab, or nothing to check.
-            DemoBusyError: another demo is playing.
+            DemoBusyError: another demo is playing, and does not wait for an answer.
         """
         demo = DEMOS.get(str(name))
         if demo is None and name != CHECK:
             raise ValueError(f"there is no demo {shown(name)}: use one of {', '.join([*DEMOS, CHECK])}")
         tab = self._context.tabs.open(tab_id)
         planned = self.plan(demo) if demo else check_plan(self._context.story)
+        if (waiting := self._playing) and waiting.waits:
+            waiting.end()
         with self._lock:
             if self._playing is not None and self._playing.alive:
                 left = self._playing.seconds_left(self._context.now_ms())
@@ -152,7 +155,7 @@ class DemoPlayer:
     def status(self, tab_id: str = "") -> dict[str, Any] | None:
         """Returns the playing demo's ``own`` (whether it is this tab's) and ``left_s``; ``None`` if there is none."""
         play = self._of("")
-        if play is None:
+        if play is None or (play.waits and tab_id not in ("", play.tab_id)):
             return None
         return {"own": play.tab_id == tab_id, "left_s": play.seconds_left(self._context.now_ms())}
 
@@ -199,6 +202,7 @@ class _Play:
         self._engine = context.requests.engine
         self._tab = context.tabs.open(tab_id)
         self.stopping, self.skip = threading.Event(), threading.Event()
+        self.waits = False  # for an answer, for so long that another tab's demo may take its place
         self.keep: set[str] = set()
         self._set: dict[str, Any] = {}
         self._lanes: dict[int, int] = {}  # lane -> request of its story
@@ -319,11 +323,19 @@ class _Play:
         return longest_s - (self._context.now_ms() - self._begun_ms) / 1000
 
     def _ask_for_guess(self, number: int, scene: Scene) -> None:
-        """Wait until an answer is chosen, or for ``GUESS_S``; the time that is left counts from then on."""
-        self._wait(GUESS_S if scene.read_s is None else scene.read_s, scene.stories, self.skip.is_set)
-        self._asking = False
+        """Wait until an answer is chosen; the time that is left counts from then on."""
+        self._wait(STORIES_S, scene.stories, self.skip.is_set)
+        self.waits = True
+        self._wait(math.inf, False, self._chosen)
+        self.waits = self._asking = False
         self._caption(number, replace(scene, answers={}))
         self._begun_ms = self._context.now_ms() - 1000 * sum(self._plan.seconds[: number + 1])
+
+    def _chosen(self) -> bool:
+        """Whether an answer is chosen; where its tab is gone, the demo ends."""
+        if self._context.tabs.get(self.tab_id) is not self._tab:
+            self.stopping.set()
+        return self.skip.is_set()
 
     def _caption(self, number: int, scene: Scene) -> Caption:
         """Publish a scene's caption and return it; the last one begins by saying whether the guess was right."""

@@ -107,8 +107,7 @@ class Scene:
         knobs: set when it begins.
         stories: whether the lanes are kept streaming; not with ``chats``.
         answers: makes the caption a question: possible answers, each by the figure that makes it right if it is known at
-            the end. The scene then lasts until one is chosen, at most ``player.GUESS_S``, and the demo's last caption
-            says whether it was right.
+            the end. The scene then lasts until one is chosen, and the demo's last caption says whether it was right.
         burst: sent when it begins; the scene then lasts until it is answered, as far as the demo as a whole takes at most
             ``player.LONGEST`` times as long as planned.
         chats: the same for prompts in the lanes, which are sent after the burst if there is one.

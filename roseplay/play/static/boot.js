@@ -1,8 +1,8 @@
-/* Runs in the document's head, before Gradio draws anything: the stored theme, few controls or all, and two fixes of
- * native controls. */
+/* Runs before Gradio draws anything: the theme, few controls or all, and two fixes of native controls. */
 "use strict";
 (function () {
-  const KEY = "roseplay-theme", VIEW = "roseplay-view", body = document.body;
+  const KEY = "roseplay-theme", VIEW = "roseplay-view";
+  const { body } = document, params = new URLSearchParams(location.search);
   let chosen = null, view = null, visited = false;
   try {
     chosen = localStorage.getItem(KEY);
@@ -16,8 +16,8 @@
   // A first visitor sees few controls and one chart: "simple". The address and the command line can say which.
   const { content } = document.querySelector("meta[name=rose-view]");
   const known = view === "first" ? "" : view, usual = visited && view !== "first" ? "full" : "simple";
-  const param = new URLSearchParams(location.search).get("view") ?? "";
-  body.dataset.view = (["simple", "full"].includes(param) && param) || known || content || usual;
+  const asked = ["simple", "full"].find((one) => one === params.get("view"));
+  body.dataset.view = asked || known || content || usual;
   body.classList.add("rp-first"); // until something has streamed, see live/story.js
   document.addEventListener("click", (/** @type {any} */ { target }) => {
     if (!target.closest("#rp-view")) return;
@@ -25,7 +25,9 @@
     keep(VIEW, body.dataset.view);
   });
 
-  // While mounting, Gradio sets body.dark from ?__theme= or the system; a stored choice must take precedence.
+  // Later, Gradio sets body.dark in the same way; a stored choice must take precedence.
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  body.classList.toggle("dark", (params.get("__theme") ?? system) === "dark");
   function apply() {
     if (chosen && body.classList.contains("dark") !== (chosen === "dark")) {
       body.classList.toggle("dark", chosen === "dark");

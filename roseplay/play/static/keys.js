@@ -1,7 +1,7 @@
 /* The keyboard, the help, the theme button, and the explanations that appear when the pointer rests on a word. */
 import { explain, given } from "./shared/given.js";
 import { chosenIn, inputOf } from "./shared/gradio.js";
-import { focusLane } from "./lanes/lanes.js";
+import { focusLane, sendTo } from "./lanes/lanes.js";
 import { demos } from "./live/demos.js";
 import { labelControls } from "./live/terms.js";
 
@@ -44,13 +44,18 @@ function keyOfTab(key) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const prompt = inputOf("prompt");
-  if (event.key === "Escape" && event.target === prompt) prompt.blur(); // then keys are shortcuts again
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(event.target)) return;
-  if (event.key === "?") help();
+  const prompt = inputOf("prompt"), { key, target } = event;
+  const asked = target instanceof Element && target.matches(".rp-asked");
+  if (key === "Escape" && (asked || target === prompt)) {
+    prompt.blur(); // then keys are shortcuts again
+    sendTo();
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || typing(target)) return;
+  if (asked && key.length === 1) return prompt.focus();
+  if (key === "?") help();
   else if (document.querySelector("dialog[open]")) return;
-  else if (keyOfTab(event.key)) keyOfTab(event.key)();
-  else if ((event.key === "n" || event.key === "ArrowRight") && demos.own && !steers(event.target)) demos.next();
+  else if (keyOfTab(key)) keyOfTab(key)();
+  else if ((key === "n" || key === "ArrowRight") && demos.own && !steers(target)) demos.next();
   else return;
   event.preventDefault();
 });

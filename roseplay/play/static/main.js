@@ -22,13 +22,14 @@ import "./live/cachepopover.js";
 import "./live/knobs.js";
 import "./live/whypopover.js";
 import "./replay/bar.js";
-import "./start/notice.js";
 import "./start/start.js";
+import "./traces/traces.js";
 
 /** Show in `element` whether the page is live, and begin: with the server's engine, or with the recording it was
  * started for.
  * @param {HTMLElement} element the header's brand */
 export function mount(element) {
+  document.getElementById("rp-opening")?.remove();
   poll.start(element.querySelector(".rp-live"), stamps);
   if (given.recording) replay.served();
 }

@@ -23,8 +23,8 @@ from roseplay.engine.errors import EngineError
 from roseplay.engine.stream import Stream
 from roseplay.formats.json_text import json_object
 from roseplay.play import inputs
-from roseplay.play.answer_settings import NAMES, Settings, read
-from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_RATE
+from roseplay.play.answer_settings import NAMES, read
+from roseplay.play.bursts import DEFAULT_ANSWER, DEFAULT_BURST, DEFAULT_KIND, DEFAULT_RATE, LABELS
 from roseplay.play.chats import Message
 from roseplay.play.demos.catalog import DEMOS
 from roseplay.play.page_host import PageHost
@@ -112,10 +112,11 @@ class Prompts(Endpoints):
         if not tab:
             params = dataclasses.replace(_params(changes), ignore_eos=ignore_eos)
             return {"ids": [(await self._ask(prompt, params, system=system)).request_id]}
-        lanes = {number: self.playground.chats.settings(tab, number).changed(changes) for number in _numbers(lane)}
-        await self.submissions.check_grammars(self.playground.engine, *lanes.values())
-        send = partial(self._to_lanes, prompt, lanes, tab, ignore_eos=ignore_eos, edit=edit)
-        return {"ids": await self.submissions.run(send)}
+        chats, lanes = self.playground.chats, _numbers(lane)
+        given = [chats.settings(tab, number).changed(changes) for number in lanes]
+        await self.submissions.check_grammars(self.playground.engine, *given)
+        how: dict[str, Any] = {"changes": changes, "ignore_eos": ignore_eos, "edit": edit}
+        return {"ids": await self.submissions.run(partial(chats.send, prompt, lanes=lanes, tab_id=tab, **how))}
 
     @inputs.with_settings
     async def chat(
@@ -155,18 +156,6 @@ class Prompts(Endpoints):
         send = partial(self.playground.chats.ask, prompt, params, system=system, messages=messages)
         return await self.submissions.ask(send, lambda tracked: tracked.stream.cancel())
 
-    def _to_lanes(
-        self, prompt: Any, lanes: Mapping[int, Settings], tab_id: str, *, ignore_eos: bool, edit: bool
-    ) -> list[int]:
-        """Continue the chats of a tab's lanes, with these settings; returns the requests' IDs."""
-        ids: list[int] = []
-        for lane, settings in lanes.items():
-            params = dataclasses.replace(settings.params(), ignore_eos=ignore_eos)
-            ids += self.playground.chats.send(
-                prompt, lanes=[lane], tab_id=tab_id, params=params, system=settings.system, edit=edit
-            )
-        return ids
-
 
 class Chats(Endpoints):
     """The chats of a tab."""
@@ -194,14 +183,14 @@ class Steering(Endpoints):
     async def burst(
         self,
         size: inputs.Whole = DEFAULT_BURST,
-        kind: str = "shared head",
+        kind: str = LABELS[DEFAULT_KIND],
         max_new_tokens: inputs.Whole = DEFAULT_ANSWER,
         seed: inputs.Whole | None = None,
         tab: inputs.TabIdOrNone = "",
         tenant: str | None = None,
         priority: inputs.Whole = 0,
     ) -> dict:
-        """Submit many requests at once: unique, equal, shared head, or mix (every fourth 64 times as long).
+        """Submit many requests at once: unique, equal, same start, or mix (every fourth 64 times as long).
 
         The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
         for the scheduling policies.
@@ -215,7 +204,7 @@ class Steering(Endpoints):
     async def steady(
         self,
         rate: inputs.Number = DEFAULT_RATE,
-        kind: str = "shared head",
+        kind: str = LABELS[DEFAULT_KIND],
         max_new_tokens: inputs.Whole = DEFAULT_ANSWER,
         spacing: Spacing = "poisson",
         seed: inputs.Whole | None = None,

@@ -124,7 +124,7 @@ def _load(module: str) -> str:
 
 
 def head() -> str:
-    """Returns markup for the document's head: the page's styles, and its script, fetched while Gradio's scripts run."""
+    """Returns the page's styles, and its script, fetched while Gradio's scripts run, for ``page_head``."""
     boot = (STATIC / "boot.js").read_text(encoding="utf-8")
     # Gradio rewrites styles that are passed as ``css=``.
     return f"<style>{styles()}</style>{preload(PAGE)}<script>{boot}</script>"

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import gradio as gr
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -63,11 +63,12 @@ class GradioGate:
 
     Args:
         page: the page whose functions are called.
+        head: markup with which it begins.
     """
 
-    def __init__(self, app: ASGIApp, page: gr.Blocks) -> None:
+    def __init__(self, app: ASGIApp, page: gr.Blocks, head: str) -> None:
         self._app, self._page = app, page
-        self._zipped = GZipMiddleware(app, compresslevel=6)  # a page shrinks from 540 to 80 kB in a few milliseconds
+        self._zipped = GZipMiddleware(_Begun(app, head), compresslevel=6)  # from 540 to 80 kB in a few milliseconds
         public = [fn for fn in page.fns.values() if fn.api_visibility == "public"]
         self._public = {fn.api_name: fn for fn in public if isinstance(fn.api_name, str)}
 
@@ -174,6 +175,24 @@ class GradioGate:
                 event in ids for ids in list(queue.pending_event_ids_session.values())
             ):
                 raise BadCallError(404, "there is no such event")
+
+
+class _Begun:
+    """ASGI application whose page begins with some markup, which browsers show before Gradio's scripts have run."""
+
+    def __init__(self, app: ASGIApp, markup: str) -> None:
+        self._app, self._markup = app, markup.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["content-length"] = str(int(headers.get("content-length", 0)) + len(self._markup))
+            elif body := message.get("body"):
+                message["body"] = body.replace(b"<gradio-app", self._markup + b"<gradio-app", 1)
+            await send(message)
+
+        await self._app(scope, receive, sending if scope["path"] == "/" else send)
 
 
 def _query(scope: Scope) -> dict[str, list[str]]:

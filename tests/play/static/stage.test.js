@@ -6,7 +6,7 @@ import { Pace, promptTokens, sceneOf, waitingAt } from "../../../roseplay/play/s
 import { store } from "../../../roseplay/play/static/shared/store.js";
 import { startAnew, step, take } from "./traffic.js";
 
-const part = (rid, prompt, decode = 0) => ({ rid, lane: null, hue: rid, prompt, decode });
+const part = (rid, prompt, decode = 0) => ({ rid, lane: null, prompt, decode });
 const area = { x0: 0, x1: 300, y0: 0, y1: 200 };
 
 test("each token of a prompt has a cell, or shares it where there are too many", () => {
@@ -79,7 +79,7 @@ test("a scene has what its step computed, and what waited when it ended", () => 
     now: 1500,
   });
   const { parts, waiting, kv, t0, t1 } = sceneOf(store.stepRow(0) & store.steps.mask);
-  assert.deepEqual([t0, t1, parts], [1100, 1150, [{ rid: 1, lane: 2, hue: 1, prompt: 7, decode: 0 }]]);
+  assert.deepEqual([t0, t1, parts], [1100, 1150, [{ rid: 1, lane: 2, prompt: 7, decode: 0 }]]);
   assert.deepEqual(waiting.map(({ rid, tokens }) => [rid, tokens]), [[2, 20], [3, 30]]);
   assert.deepEqual(waitingAt(1450).map(({ rid }) => rid), [4]);
   assert.deepEqual(kv.map(({ count, block }) => [count, block]), [[1, 3], [2, 1], [5, 4]], "shared, held, free");

@@ -4,6 +4,7 @@ import { connection } from "../shared/connection.js";
 import { crossIcon, make, makeButton, write } from "../shared/dom.js";
 import { emit } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { clock } from "../shared/time.js";
 import { stateText, tokensText } from "./lanestate.js";
@@ -20,11 +21,13 @@ import { suggestions } from "./suggestions.js";
  * @property {(lane: number, prompt: string) => void} ask
  * @property {(lane: number, prompt: string) => void} edit
  * @property {(lane: number) => void} again
- * @property {(lane: number) => void} newChat
+ * @property {() => void} newChat in an empty lane
+ * @property {(lane: number) => void} clear
+ * @property {(lane: Lane) => void} takeBack the prompt that it would be asked last
  * @property {(lane: number) => void} halt
  * @property {(words: string) => void} say tell it to screen readers */
 
-const HUES = 8, FIGURES_MS = 250;
+const HUES = 8, FIGURES_MS = 250, KEY = "roseplay-next-";
 const FROZEN = 4, FROZEN_MS = 250, THAWED_MS = 1500; // how many usual gaps is long, at least, and how long it is told
 
 export class Lane {
@@ -37,6 +40,9 @@ export class Lane {
     this.turns = [];
     /** @type {LaneNews | null} */
     this.news = null;
+    this.awaited = false; // whether a prompt was sent of which there is no news yet
+    /** Prompts to ask when its answer has ended, kept over a reload. @type {string[]} */
+    this.next = JSON.parse(stored(KEY + this.number, ofTab) ?? "[]");
     this.have = ""; // the stamp of what it has, for the next poll
     this.shown = 0; // when its figures were last shown
     this.at = 0; // when its news arrived
@@ -52,6 +58,7 @@ export class Lane {
     this.end = new Sticking(this.text);
     watch(this);
     this.tools.show();
+    this.plan(this.next);
   }
 
   build() {
@@ -70,6 +77,11 @@ export class Lane {
     this.frozen = make("b", "rp-frozen");
     this.stall = make("p", { className: "rp-stall", hidden: true });
     this.text = make("div", { className: "rp-text", role: "log", "aria-live": "off" });
+    this.waits = makeButton("", {
+      className: "rp-next",
+      title: "Asked when this answer has ended. Click to take the last one back.",
+      onclick: () => this.acts.takeBack(this),
+    });
     this.bars = [make("i"), make("i")];
     this.words = make("span");
     this.root = make(
@@ -77,8 +89,9 @@ export class Lane {
       { className: "rp-lane", id: `rp-lane-${number}`, tabIndex: -1, "aria-label": `Lane ${number}` },
       make("header", "", make("b", "", String(number)), this.title, this.stop),
       make("div", "rp-meta", this.state, this.rate, this.ttft, this.itl, this.frozen),
-      this.stall,
       this.text,
+      this.stall,
+      this.waits,
       make("div", "rp-prefill", make("div", "", ...this.bars), this.words),
     );
 
@@ -105,7 +118,7 @@ export class Lane {
     this.news = news;
     this.have = news.have;
     this.at = performance.now();
-    if (other) this.pause.last = null;
+    if (other) [this.pause.last, this.awaited] = [null, false];
     const changed = other || before.state !== news.state;
     if (changed) {
       this.root.dataset.state = news.state || "";
@@ -117,6 +130,18 @@ export class Lane {
     if (changed && !other && OVER.has(news.state)) this.acts.say(`Lane ${this.number}: ${stateText(news)}`);
     this.due = true;
     if (changed) this.shown = 0; // a new state is shown at once, figures only four times a second
+  }
+
+  /** Whether it is answering, or about to. */
+  get busy() {
+    return this.awaited || Boolean(this.news?.state && !OVER.has(this.news.state));
+  }
+
+  /** Set what is asked next. @param {string[]} prompts */
+  plan(prompts) {
+    this.next = prompts;
+    keep(KEY + this.number, JSON.stringify(prompts), ofTab);
+    write(this.waits, prompts.length ? `Next: ${prompts.join(" · ")}` : "");
   }
 
   fill(news, other) {
@@ -146,6 +171,7 @@ export class Lane {
   /** Say why an unfinished answer ended: a restarted engine does not know it. */
   loseAnswer(error = "The server was restarted while this answer was in progress.") {
     this.have = "";
+    this.awaited = false;
     const last = this.turns[this.turns.length - 1];
     if (!last || !this.news.state || OVER.has(this.news.state)) return;
     const question = last.asked.data;

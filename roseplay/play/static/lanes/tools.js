@@ -1,4 +1,4 @@
-/* The buttons of a lane: edit the last question, generate the answer again, copy, new chat. */
+/* The buttons of a lane: edit the last question, generate the answer again, copy, clear, new chat. */
 import { copy } from "../shared/copy.js";
 import { make, makeButton, svg } from "../shared/dom.js";
 import { locked } from "../shared/lock.js";
@@ -9,25 +9,32 @@ const ICONS = {
   edit: "M2 12l.6-2.7L9.8 2.1l2.1 2.1-7.2 7.2zM8.4 3.5l2.1 2.1",
   again: "M11.5 7a4.5 4.5 0 1 1-1.3-3.2M10.6 1.2v2.9H7.7",
   copy: "M4.8 4.8h7v7h-7zM9.2 4.8v-2.6h-7v7h2.6",
+  clear: "M2.5 4h9M5.5 4v-1.6h3v1.6M3.8 4l.6 7.8h5.2l.6-7.8",
   newChat: "M7 2.2v9.6M2.2 7h9.6",
 };
 const WORDS = {
   edit: ["Edit the last question of lane", "Edit the last question"],
   again: ["Generate the last answer again in lane", "Generate the last answer again, with another seed"],
   copy: ["Copy the last answer of lane", "Copy the last answer; with Shift the whole chat"],
-  newChat: ["New chat in lane", "New chat: clears this lane"],
+  clear: ["Clear the chat of lane", "Clear this chat"],
+  newChat: ["New chat beside lane", "New chat in an empty lane"],
 };
 
 export class LaneTools {
   /** @param {import("./lane.js").Lane} lane @param {import("./lane.js").LaneActs} acts */
   constructor(lane, acts) {
-    const { number } = lane, [edits, again, copies, newChat] = Object.keys(ICONS).map((name) => tool(name, number));
+    const { number } = lane, tools = Object.keys(ICONS).map((name) => tool(name, number));
+    const [edits, again, copies, clear, newChat] = tools;
     this.lane = lane;
-    this.box = make("div", "rp-tools", edits, again, copies, newChat);
+    this.box = make("div", "rp-tools", ...tools);
     this.copies = copies;
     edits.onclick = () => this.last() && edit(lane, this.last(), (prompt) => acts.edit(number, prompt));
     again.onclick = () => acts.again(number);
-    newChat.onclick = () => acts.newChat(number);
+    clear.onclick = () => {
+      lane.plan([]);
+      acts.clear(number);
+    };
+    newChat.onclick = acts.newChat;
     copies.onclick = async (event) => {
       const whole = event.shiftKey, done = await copy(whole ? chat(lane) : this.last() ? this.last().said : "");
       const words = done ? `copied ${whole ? "the chat" : "the answer"}` : "the browser does not let the page copy";

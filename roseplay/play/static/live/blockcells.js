@@ -58,9 +58,9 @@ export function together(list, from = 0, to = list.length) {
 // ---- how it looks -----------------------------------------------------------------------------------------
 /* A look encodes kind, hue, opacity, digit, the two shares of a joined cell, and whether it is pinned in one number,
  * which is never 0. */
-const PIN = 1 << 21;
+const PIN = 1 << 22;
 const lookOf = (kind, hue, opacity, digit, held = 0, cached = 0) =>
-  (1 << 20) | (cached << 16) | (held << 12) | (digit << 8) | (opacity << 6) | (hue << 3) | (kind << 1);
+  (1 << 21) | (cached << 17) | (held << 13) | (digit << 9) | (opacity << 7) | (hue << 3) | (kind << 1);
 
 function lookOfCell(cell, idle) {
   const kind = kindOf(cell), owner = ownerOf(cell), digit = kind === blocks.SHARED ? blocks.references[cell] : 0;
@@ -139,7 +139,7 @@ export class Sheet {
   }
 
   paintCell(look, [x, y, w, h], grid) {
-    const { g, T } = this, kind = (look >> 1) & 3, hue = T.hues[(look >> 3) & 7], opacity = OPACITY[(look >> 6) & 3];
+    const { g, T } = this, kind = (look >> 1) & 3, hue = T.hues[(look >> 3) & 15], opacity = OPACITY[(look >> 7) & 3];
     if (!look || opacity < 1) g.clearRect(x, y, w, h);
     if (!look) return;
     g.globalAlpha = opacity;
@@ -148,13 +148,13 @@ export class Sheet {
     else if (kind === blocks.CACHED && w <= SOLID_PX) this.pen.fill(T.cached, x, y, w, h);
     else if (kind === blocks.CACHED) this.hollow(look & 1 ? T.line : T.cachedline, x, y, w, h);
     else if (kind === blocks.ACTIVE) this.pen.fill(hue, x, y, w, h);
-    else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 8) & 15 : 0, x, y, w, h);
+    else this.shared(hue, grid.dy >= DIGIT_PITCH && w >= 5 ? (look >> 9) & 15 : 0, x, y, w, h);
     if (look & PIN) this.pin(x, y, w);
   }
 
   /* The colour of the most important kind in it; the fewer of its blocks are held, the paler. */
   colorOfJoined(look, kind, hue) {
-    const { T, mixed } = this, held = ((look >> 12) & 15) / SHARES, cached = ((look >> 16) & 15) / SHARES;
+    const { T, mixed } = this, held = ((look >> 13) & 15) / SHARES, cached = ((look >> 17) & 15) / SHARES;
     if (mixed.has(look)) return mixed.get(look);
     const below = mix(T.free, T.cached, cached), above = kind === blocks.SHARED ? T.shared : hue;
     mixed.set(look, kind < blocks.ACTIVE ? below : mix(below, above, PALEST + (1 - PALEST) * held));

@@ -15,7 +15,7 @@ const three = ["path", { d: "M3 3h3v5h-3v-1h2v-1h-2v-1h2v-1h-2z", fill: "var(--r
 const hollow = ["rect", { x: 1.5, y: 0.5, width: 7, height: 12, fill: "none", stroke: "var(--rp-cachedline)" }];
 /** @type {[string, import("../shared/dom.js").Shape[], string][]} */
 const MARKS = [
-  ["active", [rect(0, 4, "c0"), rect(5, 4, "c1"), rect(10, 3, "c4")], "one owner"],
+  ["active", [rect(0, 4, "c0"), rect(5, 4, "c1"), rect(10, 3, "c8")], "one owner"],
   ["shared", [rect(1, 7, "shared"), three, rect(1, 7, "c0", 11, 2)], "shared"],
   ["cached", [hollow], "cached"],
   ["pinned", [hollow, rect(1, 8, "ink", 0, 2)], "pinned"],

@@ -66,20 +66,14 @@ function slotGroups() {
 
 /** The cell at a point of the canvas, or null. */
 function cellAt(px, py) {
-  for (const grid of layout.grids) {
-    const index = grid.at(px, py);
-    if (index >= 0) return grid.cell(index);
-  }
-  return null;
+  const grid = layout.grids.find((one) => one.at(px, py) >= 0);
+  return grid ? grid.cell(grid.at(px, py)) : null;
 }
 
 /** The grid that has a cell for a number, and its index there; null if it is not in view. */
 function placeOf(number) {
-  for (const grid of layout.grids) {
-    const index = grid.indexOf(number);
-    if (index >= 0) return { grid, index };
-  }
-  return null;
+  const grid = layout.grids.find((one) => one.indexOf(number) >= 0);
+  return grid ? { grid, index: grid.indexOf(number) } : null;
 }
 
 /* The members of a cell: one number, or several blocks. */

@@ -13,7 +13,7 @@ const HEADING = "Things to see";
 
 function rows(list) {
   return list.map(({ name, title, shows, seconds, absent = "" }, i) => {
-    const takes = absent ? "not here" : seconds ? format.minutes(seconds) : "";
+    const takes = seconds ? format.minutes(seconds) : "";
     const about = [make("b", "", title), make("span", "", absent || shows), make("small", "", takes)];
     const onclick = () => {
       popover.close();
@@ -35,11 +35,14 @@ function recordingButton() {
     : [];
 }
 
-/* Counts those that cannot be shown here, and opens the list that says why. */
-function elsewhere() {
-  const words = `${absent().length} not here`, opens = { "aria-haspopup": "dialog" };
-  const onclick = ({ currentTarget }) => openDemoList(currentTarget);
-  return absent().length ? [makeButton(words, { className: "rp-recorded", ...opens, onclick })] : [];
+/* Counts those that cannot be shown here, and adds them to the list with the reasons. */
+function elsewhere(list) {
+  const words = `${format.many(absent().length, "demo")} cannot be played here: why?`;
+  const onclick = ({ currentTarget }) => {
+    list.replaceChildren(...rows([...offered(), ...absent()]));
+    currentTarget.remove();
+  };
+  return absent().length ? [makeButton(words, { className: "rp-recorded", "aria-expanded": "false", onclick })] : [];
 }
 
 /** Fill the page's list with those that can be shown here, once that is known. @param {HTMLElement} element */
@@ -50,7 +53,7 @@ export function mount(element) {
   const fill = () => {
     if (!store.bootId) return;
     list.replaceChildren(...rows(offered()));
-    more.replaceChildren(...recordingButton(), ...elsewhere());
+    more.replaceChildren(...recordingButton(), ...elsewhere(list));
     element.append(box);
   };
   on("demos offered", fill);

@@ -215,7 +215,8 @@ const isOn = (knob) => store.knobs[knob] && !lacksGpu(knob);
 function show() {
   const { knobs } = store;
   arrange();
-  const count = `${SWITCHES.filter(isOn).length} of ${SWITCHES.filter((knob) => !lacksGpu(knob)).length}`;
+  const used = SWITCHES.filter(isOn).length, all = SWITCHES.filter((knob) => !lacksGpu(knob)).length;
+  const count = used === all ? "all" : `${used} of ${all}`;
   const hint = document.querySelector("#rp-opt-head h3 span");
   if (hint) write(hint, `${count} on`);
   const chip = /** @type {HTMLElement | null} */ (document.querySelector(".rp-slow-chip"));
@@ -245,15 +246,19 @@ function summary(knobs, count) {
   words.replaceChildren("budget ", budget, ` · batch ${knobs.max_batch_size} · ${count}`);
 }
 
-/* Mark the former values of what was changed. */
+/* Mark the former values of what was changed and not changed back, as a demo does at its end. */
 function ticks() {
-  for (const mark of knobMarks()) {
-    for (const [knob, [before]] of Object.entries(mark.changes)) {
-      const control = document.getElementById(controls[knob]);
-      control?.classList.add("rp-was");
-      if (control?.querySelector("[type=range]")) {
-        control.style.setProperty("--rp-was", String(along(controls[knob], before)));
-      }
+  /** Those of each knob, without any that were undone. @type {Record<string, any[]>} */
+  const values = {};
+  for (const [knob, [before, after]] of knobMarks().flatMap(({ changes }) => Object.entries(changes))) {
+    const known = values[knob] ?? [before], at = known.indexOf(after);
+    values[knob] = at < 0 ? [...known, after] : known.slice(0, at + 1);
+  }
+  for (const knob of KNOBS) {
+    const control = document.getElementById(controls[knob]), was = values[knob]?.at(-2);
+    control?.classList.toggle("rp-was", was !== undefined);
+    if (was !== undefined && control?.querySelector("[type=range]")) {
+      control.style.setProperty("--rp-was", String(along(controls[knob], was)));
     }
   }
 }

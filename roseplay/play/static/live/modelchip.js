@@ -131,10 +131,10 @@ function settingsRows() {
   return make(
     "div",
     "rp-engine",
+    field("num_blocks", make("span", "rp-pool", number("pool", "default"), unit)),
     field("tensor_parallel_size", number("tensor_parallel_size", "1")),
     field("dtype", select("dtype", ["default", ...config.dtype.options])),
     field("quantization", select("quantization", ["default", ...config.quantization.options])),
-    field("num_blocks", make("span", "rp-pool", number("pool", "default"), unit)),
     field("max_model_len", number("max_model_len", "the model's")),
   );
 }

@@ -8,18 +8,11 @@ import { timeline } from "./timeline.js";
 const LEAST = 8, IDLE_PX = 20;
 
 export function drawOverview(g, [top, bottom], slots) {
-  const { steps } = store, { T } = timeline, points = [];
-  let most = LEAST;
-  for (const slot of slots) {
-    const [x0, x1] = [steps.t0[slot], steps.t1[slot]].map((t) => timeline.x(time.x(t)));
-    points.push([x0, x1, steps.running[slot], steps.waiting[slot]]);
-    most = Math.max(most, steps.running[slot], steps.waiting[slot]);
-  }
-  for (const point of loadPoints()) {
-    points.push(point);
-    most = Math.max(most, point[2], point[3]);
-  }
+  const { steps } = store, { T } = timeline, x = (t) => timeline.x(time.x(t));
+  const pointOf = (slot) => [x(steps.t0[slot]), x(steps.t1[slot]), steps.running[slot], steps.waiting[slot]];
+  const points = [...slots.map(pointOf), ...loadPoints()];
   if (!points.length) return;
+  const most = points.reduce((max, [, , ...counts]) => Math.max(max, ...counts), LEAST);
   const y = (v) => bottom - (v / most) * (bottom - top);
   const path = (k) => {
     g.beginPath();

@@ -71,10 +71,8 @@ function heading({ name, title, meaning, words }) {
 
 function showOrder() {
   const { column, down } = state.order, heads = box.querySelectorAll("thead th");
-  heads.forEach((th, i) => {
-    if (COLUMNS[i].name === column) th.setAttribute("aria-sort", down ? "descending" : "ascending");
-    else th.removeAttribute("aria-sort");
-  });
+  const direction = down ? "descending" : "ascending";
+  heads.forEach((th, i) => (th.ariaSort = COLUMNS[i].name === column ? direction : null));
 }
 
 // ---- which, and in which order --------------------------------------------------------------------------
@@ -144,9 +142,8 @@ function mark() {
   for (const [known, { tr }] of rows) {
     tr.tabIndex = known === current ? 0 : -1;
     tr.classList.toggle("rp-on", known.rid === rid);
-    if (selected && selected.rid === known.rid) tr.setAttribute("aria-current", "true");
-    else tr.removeAttribute("aria-current");
-    if (selected && selected.rid === known.rid) chosen = known;
+    if (selected?.rid === known.rid) chosen = known;
+    tr.ariaCurrent = chosen === known ? "true" : null;
   }
   box.classList.toggle("rp-pointed", rid !== null && shown.some((known) => known.rid === rid));
   unfold(chosen);

@@ -94,8 +94,7 @@ function place() {
   });
 }
 
-/**
- * On narrow screens, a setting that is folded away is ringed where all of them open.
+/** On narrow screens, a setting that is folded away is ringed where all of them open.
  * @param {Ring} ring
  * @returns {HTMLElement | null} */
 function panelOf({ of, id }) {
@@ -156,8 +155,7 @@ function diamondIn(panel, ring) {
   return x > 0 && x < timeline.width ? { x: left + x, y: top + timeline.y(rows.of(drawn)), width: 0, height: 0 } : null;
 }
 
-/**
- * The rows of requests, from the first submission to the last end, as far as they are in view.
+/** The rows of requests, from the first submission to the last end, as far as they are in view.
  * @param {HTMLElement} panel
  * @param {Ring} ring */
 function rowsIn(panel, ring) {

@@ -20,7 +20,7 @@ import "./rings.js";
 
 const EVERY_MS = 500, QUIET_MS = 60000, USED = "roseplay-used";
 const LEAST_SHARE = 0.6; // of the steps, of what limits the engine
-const LIMITS = { blocks: "KV" }; // the others are called what they are
+const LIMITS = { blocks: "KV", host: "overhead" }; // the others are called what they are
 /** @type {Sentence[]} */
 const PURPOSE = [
   [["Four chats share one engine.", "bold"], [" Burst adds many requests; the sliders decide which wait.", ""]],

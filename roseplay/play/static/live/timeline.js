@@ -61,7 +61,7 @@ export class Rows {
 
   find(known) {
     const row = known.lane !== null ? known.lane - 1 : -1;
-    // A prompt sent during an answer ends that answer, and follows it in its row.
+    // An answer in place of one that has not ended ends that, and follows it in its row.
     if (row >= 0 && this.owns(known.rid)) {
       this.displace(row);
       return this.take(row, known);
@@ -110,14 +110,12 @@ export class Rows {
 export const LEFT = 44;
 export const RIGHT = 12;
 
-/**
- * `byItl`: whether colours show latency instead of requests; `window` is null until it has been drawn, `plot` the width
- * of its plot, `shown` how many rows are, `rowHeight` that of those behind the lanes. `x` is the place of a view time,
- * `y` the middle of a row and `high` its height.
+/** `byItl`: whether colours show latency instead of requests; `window` is null until it has been drawn, `plot` the
+ * width of its plot, `shown` how many rows are, `rowHeight` that of those behind the lanes. `x` is the place of a view
+ * time, `y` the middle of a row and `high` its height.
  * @typedef {{byItl: boolean, T: import("../shared/theme.js").Palette, width: number, height: number, plot: number,
  *   window: import("../shared/types.js").TimeWindow | null, shown: number, rowHeight: number,
- *   x: (ms: number) => number, y: (row: number) => number, high: (row: number) => number}} Timeline
- */
+ *   x: (ms: number) => number, y: (row: number) => number, high: (row: number) => number}} Timeline */
 
 export const timeline = /** @type {Timeline} */ ({ byItl: false, window: null });
 

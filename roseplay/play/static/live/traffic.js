@@ -7,7 +7,7 @@ import { poll } from "../shared/poll.js";
 import { keep, ofTab, stored } from "../shared/storage.js";
 import { store } from "../shared/store.js";
 import { tab } from "../shared/tab.js";
-import { askSuggested } from "../lanes/lanes.js";
+import { askSuggested, forget } from "../lanes/lanes.js";
 import { showStop } from "./stops.js";
 
 /** @import { Steady } from "../shared/types.js" */
@@ -29,7 +29,10 @@ export async function onBurst() {
   }
 }
 
-export const onStop = () => void call("stop", { tab });
+export function onStop() {
+  forget();
+  call("stop", { tab });
+}
 
 addEventListener("pagehide", () => { // for a reload
   const values = [length(), size(), inputOf("steady-rate-value")].map((input) => Number(input?.value));

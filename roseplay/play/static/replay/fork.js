@@ -4,10 +4,9 @@ import { places } from "../shared/reduce.js";
 
 /** @import { Recording } from "./recording.js" */
 
-/**
- * `before`: tokens of its answer at the moment; `ended`: by then; `fields`: its tenant and priority, as in such a file.
- * @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean, fields: object}} Known
- */
+/** `before`: tokens of its answer at the moment; `ended`: by then; `fields`: its tenant and priority, as in such a
+ * file.
+ * @typedef {{at: number, prompt: number, before: number, tokens: number, ended: boolean, fields: object}} Known */
 
 /** Returns the requests as lines of JSON, or "" if there are none.
  * @param {Recording} recording

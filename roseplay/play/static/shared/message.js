@@ -4,10 +4,12 @@ import { crossIcon, make, makeButton, write } from "./dom.js";
 const STAYS_MS = 10000;
 let box = null, timer = null;
 
-function build() {
-  const dismiss = makeButton(crossIcon(), { "aria-label": "Dismiss", title: "Dismiss", onclick: () => show("") });
-  box = make("section", { id: "rp-message", "aria-label": "Message" }, make("span", { role: "alert" }), dismiss);
-  document.body.append(box);
+/** A bar of words that are read aloud, with a button to dismiss them. @param {() => void} onclick of the button */
+export function makeBar(id, label, onclick, ...before) {
+  const dismiss = makeButton(crossIcon(), { "aria-label": "Dismiss", title: "Dismiss", onclick });
+  const bar = make("section", { id, "aria-label": label }, ...before, make("span", { role: "alert" }), dismiss);
+  document.body.append(bar);
+  return bar;
 }
 
 function show(text) {
@@ -17,7 +19,7 @@ function show(text) {
 
 /** Show a message in place of the one before. @param {string} text */
 export function tell(text) {
-  if (!box) build();
+  box ??= makeBar("rp-message", "Message", () => show(""));
   show(text);
   clearTimeout(timer);
   timer = setTimeout(show, STAYS_MS, "");

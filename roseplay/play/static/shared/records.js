@@ -92,25 +92,20 @@ export const newRequest = () => ({
 
 /** @typedef {ReturnType<typeof newRequest>} RequestRecord */
 
-/**
- * Why part of a request's prompt was not cached, as far as all tabs may know; see ``core.cache_miss.Miss``.
+/** Why part of a request's prompt was not cached, as far as all tabs may know; see ``core.cache_miss.Miss``.
  * @typedef {{reason: string, found: number, position: number | null, request: number | null, step: number | null}}
- *   Miss
- */
+ *   Miss */
 
-/**
- * The load that a server reports in its metrics; ``None`` for what they do not include.
+/** The load that a server reports in its metrics; ``None`` for what they do not include.
  * @typedef {{running: number | null, waiting: number | null, kv_usage: number | null,
  *   prefix_queries: number | null, prefix_hits: number | null, preemptions: number | null,
  *   generation_tokens: number | null, computed_tokens: number | null, external_tokens: number | null,
  *   steps: number | null, step_tokens: number | null, first_tokens: number | null, ttft_s: number | null,
  *   gaps: number | null, itl_s: number | null, ended: number | null, queue_s: number | null,
  *   prefill_s: number | null, decode_s: number | null, draft_tokens: number | null, accepted_tokens: number | null,
- *   rejected: number | null, deferred: number | null, awake: number | null}} LoadFigures
- */
+ *   rejected: number | null, deferred: number | null, awake: number | null}} LoadFigures */
 
-/**
- * Properties of an engine, known once its model is loaded.
+/** Properties of an engine, known once its model is loaded.
  * @typedef {{model: string, architecture: string, device: string, dtype: string, attention: string,
  *   num_parameters: number, weight_bytes: number, vocab_size: number, block_size: number, num_blocks: number,
  *   max_model_len: number, kv_bytes_per_token: number, threads: number, cuda_graphs?: number,
@@ -118,13 +113,10 @@ export const newRequest = () => ({
  *   state_snapshots?: number, state_bytes?: number, host_blocks?: number, decode_s?: number,
  *   prompt_token_s?: number, server?: string | null, server_settings?: Record<string, any>,
  *   eos_token_ids?: number[], simulated?: string | null, evidence?: string | null, evidence_kind?: string | null,
- *   knob_limits?: Record<string, any>, sampling_defaults?: Record<string, any>}} Info
- */
+ *   knob_limits?: Record<string, any>, sampling_defaults?: Record<string, any>}} Info */
 
-/**
- * How one part of a step is computed on this machine.
- * @typedef {{part: string, chosen: string, why?: string, slow?: string | null}} Choice
- */
+/** How one part of a step is computed on this machine.
+ * @typedef {{part: string, chosen: string, why?: string, slow?: string | null}} Choice */
 
 /** @typedef {{steps: string[], entries: string[], tokens: string[]}} Columns */
 
@@ -138,36 +130,26 @@ export const newRequest = () => ({
 
 /** @typedef {{title: string, before: string, after: string, unit: string, mark: string}} PairFigure */
 
-/**
- * @typedef {{title: Sentence, gaps: [t: number, ms: number][], around: [t: number, ms: number][], firsts: number[],
+/** @typedef {{title: Sentence, gaps: [t: number, ms: number][], around: [t: number, ms: number][], firsts: number[],
  *   longest?: [t: number, ms: number], steps?: [t0: number, t1: number, tokens: number][], reader?: number[],
- *   first?: number}} Side
- */
+ *   first?: number}} Side */
 
-/**
- * @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
- *   sides: [before: Side, after: Side], figures: PairFigure[]}} Pair
- */
+/** @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
+ *   sides: [before: Side, after: Side], figures: PairFigure[]}} Pair */
 
-/**
- * @typedef {{name?: string, title?: string, guess?: string, answers?: string[], clients?: any[][], scene?: number,
+/** @typedef {{name?: string, title?: string, guess?: string, answers?: string[], clients?: any[][], scene?: number,
  *   scenes?: number, seconds?: number, span_ms?: number, begun?: number, caption?: Sentence,
- *   figures?: Record<string, string>, rings?: Ring[], over?: boolean}} DemoCaption
- */
+ *   figures?: Record<string, string>, rings?: Ring[], over?: boolean}} DemoCaption */
 
-/**
- * @typedef {{t: number, requests: [request: number, about: Partial<RequestRecord>][], words?: [request: number,
+/** @typedef {{t: number, requests: [request: number, about: Partial<RequestRecord>][], words?: [request: number,
  *   title: string, text: string][], tenants?: [request: number, tenant: string][], blocks?: BlockRow[],
  *   blocks_used?: number, states?: StateRow[], stats?: Record<string, any> | null, burst?: Record<string, any> |
- *   null, absent?: Record<string, string>, load?: Load}} RecordedSnapshot
- */
+ *   null, absent?: Record<string, string>, load?: Load}} RecordedSnapshot */
 
-/**
- * @typedef {{t: number, steps: any[], tokens: any[], requests: ([request: number, event: "submitted" | "scheduled"
+/** @typedef {{t: number, steps: any[], tokens: any[], requests: ([request: number, event: "submitted" | "scheduled"
  *   | "first" | "finished", t: number, about: Partial<RequestRecord>])[], knobs: [t: number, step: number,
  *   changes: Record<string, [old: any, new: any]>][], blocks: BlockRow[], states?: StateRow[],
  *   titles?: [request: number, title: string][], texts?: [request: number, index: number, text: string][],
  *   tenants?: [request: number, tenant: string][], stats?: Record<string, any> | null, burst?: Record<string, any>
  *   | null, story?: Said | null, pair?: Pair, demo?: DemoCaption | null, loads?: Load[], absent?: Record<string,
- *   string>}} Frame
- */
+ *   string>}} Frame */

@@ -5,6 +5,8 @@ const LONGEST_NAME = 200, FAR_SCALAR = 1e15;
 const number = (value) => value.toLocaleString("en-US");
 
 const NAMES = {
+  number: "a number",
+  whole: "a whole number",
   text: "text",
   flag: "true or false",
   scalar: "a number, text, true, false or null",
@@ -15,17 +17,9 @@ const NAMES = {
 
 /* A description of a shape's values. */
 function words({ type, least, most, values }) {
-  const range = () => `${number(least)} to ${number(most)}`;
-  switch (type) {
-    case "number":
-      return `a number from ${range()}`;
-    case "whole":
-      return `a whole number from ${range()}`;
-    case "choice":
-      return `one of ${values.join(", ")}`;
-    default:
-      return NAMES[type];
-  }
+  if (type === "choice") return `one of ${values.join(", ")}`;
+  const range = least === undefined ? "" : ` from ${number(least)} to ${number(most)}`;
+  return NAMES[type] + range;
 }
 
 export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);

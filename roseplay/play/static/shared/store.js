@@ -5,9 +5,8 @@
 import { firstWhere } from "./numbers.js";
 import { ENTRIES, newRequest, STEPS, TOKENS } from "./records.js";
 
-/**
- * Rows of typed columns, numbered from 0 without end; row i is in slot i & mask. Rows before `first` are overwritten.
- */
+/** Rows of typed columns, numbered from 0 without end; row i is in slot i & mask. Rows before `first` are
+ * overwritten. */
 class Ring {
   constructor(capacity, columns) {
     this.capacity = capacity;

@@ -4,10 +4,9 @@ import { make, makeButton, write } from "./dom.js";
 import { on } from "./events.js";
 import { format } from "./format.js";
 
-/**
- * The name of its region, [title, meaning] of each column, and what it holds.
- * @typedef {{name: string, columns: string[][], read: () => {caption: string, rows: (string | number)[][]}}} TableSpec
- */
+/** The name of its region, [title, meaning] of each column, and what it holds.
+ * @typedef {{name: string, columns: string[][], read: () => {caption: string, rows: (string | number)[][]}}}
+ *   TableSpec */
 
 const EVERY_MS = 1000, MOST = 100;
 

@@ -1,15 +1,16 @@
 /* The page's colours for scripts, read from the CSS variables --rp-* of the current theme. Emits "theme" when they have
  * changed, so that views are drawn again. */
 import { emit } from "./events.js";
+import { pointing } from "./pointing.js";
 import { laneOf } from "./store.js";
 
 const NAMES =
   ("bg surface raised well line line2 grid ink ink2 ink3 rose rosefill rosewash prompt decode shared cached " +
     "cachedline free ok").split(" ");
-const HUES = 8;
-const OTHERS = [4, 5, 6, 7, 0, 1, 2, 3]; // lanes have the first hues; other traffic begins after them
+const HUES = 8, GREYS = 3; // of lanes; after them, of other requests
+const POINTED = 4; // the first hue of one of these that is pointed at: most pages show four lanes
 
-/** @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c7]} as CSS
+/** @typedef {Record<string, string> & {hues: string[]}} Palette {bg, surface, …, free, ok, hues: [c0 … c10]} as CSS
  *   colours */
 
 /** @type {Palette | null} */
@@ -20,7 +21,7 @@ export function palette() {
   if (known) return known;
   const style = getComputedStyle(document.body);
   const read = (name) => sixDigits(style.getPropertyValue(`--rp-${name}`).trim() || "#888888");
-  const hues = Array.from({ length: HUES }, (_, i) => read(`c${i}`));
+  const hues = Array.from({ length: HUES + GREYS }, (_, i) => read(`c${i}`));
   const colors = /** @type {Palette} */ ({ ...Object.fromEntries(NAMES.map((name) => [name, read(name)])), hues });
   if (style.getPropertyValue("--rp-ink")) known = colors; // before the style sheet is there, ask again next time
   return colors;
@@ -28,8 +29,13 @@ export function palette() {
 
 const sixDigits = (color) => color.replace(/^#(.)(.)(.)$/, "#$1$1$2$2$3$3");
 
-/** Which of the eight hues a request has that answers in a lane, or in none: null. */
-export const hueAt = (rid, lane) => lane === null ? OTHERS[rid % HUES] : (lane - 1) % HUES;
+const isPointedAt = (rid) => pointing.rid === rid || pointing.selected?.rid === rid;
+
+/** Which hue a request has that answers in a lane; in none, null, it is grey unless it is pointed at. */
+export function hueAt(rid, lane) {
+  if (lane !== null) return (lane - 1) % HUES;
+  return (isPointedAt(rid) ? POINTED : HUES) + rid % GREYS;
+}
 
 export const hueOf = (rid) => hueAt(rid, laneOf(rid));
 

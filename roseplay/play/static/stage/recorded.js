@@ -3,7 +3,6 @@ import { ask } from "../shared/ask.js";
 import { blocks } from "../shared/blocks.js";
 import { places } from "../shared/reduce.js";
 import { Recording } from "../replay/recording.js";
-import { hueAt } from "../shared/theme.js";
 import { Pace, promptTokens } from "./scene.js";
 
 /** @import { Scene, Ticket, Who } from "./scene.js" */
@@ -20,12 +19,12 @@ async function read() {
   const waiting = new Map();
   /** @type {Map<number, Who>} */
   const known = new Map();
-  const who = (rid) => known.get(rid) ?? { rid, lane: null, hue: hueAt(rid, null) };
+  const who = (rid) => known.get(rid) ?? { rid, lane: null };
   for (let i = 0; i < recording.count; i++) {
     const frame = recording.frame(i), at = recording.due[i];
     for (const [rid, event, , about] of frame.requests) {
       const { lane = null, prompt_tokens: tokens = 0 } = about;
-      if (event === "submitted") known.set(rid, { rid, lane, hue: hueAt(rid, lane) });
+      if (event === "submitted") known.set(rid, { rid, lane });
       if (event === "submitted") waiting.set(rid, { ...who(rid), tokens });
       else waiting.delete(rid);
     }
@@ -39,20 +38,15 @@ async function read() {
         prompt: entry[entries.prompt_tokens],
         decode: entry[entries.decode_tokens],
       }));
-      const run = (kind, name) => ({ kind, hue: -1, count: of(name), block: 0 });
+      const run = (kind, name) => ({ kind, rid: -1, count: of(name), block: 0 });
       const kv = [
         run(blocks.SHARED, "blocks_shared"),
         run(blocks.ACTIVE, "blocks_active"),
         run(blocks.CACHED, "blocks_cached"),
         run(blocks.FREE, "blocks_free"),
       ];
-      moments.push({
-        scene: { step, t0, t1, parts, waiting: [...waiting.values()], kv },
-        at,
-        step,
-        took: t1 - t0,
-        knobs,
-      });
+      const scene = { step, t0, t1, parts, waiting: [...waiting.values()], kv };
+      moments.push({ scene, at, step, took: t1 - t0, knobs });
     }
   }
   return moments;

@@ -2,14 +2,12 @@
  * can: of those that have ended since the last one was shown, it is the slowest, and stays for as long as it took. */
 import { blocks } from "../shared/blocks.js";
 import { laneOf, store } from "../shared/store.js";
-import { hueOf } from "../shared/theme.js";
 
-/**
- * @typedef {{rid: number, lane: number | null, hue: number}} Who a request, its lane, and which hue it has
+/** @typedef {{rid: number, lane: number | null}} Who a request and its lane
  * @typedef {Who & {prompt: number, decode: number}} Part what a step computes of a request, in tokens
  * @typedef {Who & {tokens: number}} Ticket a request that waits, and the length of its prompt
- * @typedef {{kind: number, hue: number, count: number, block: number}} Run KV blocks of a kind; the first one's number
- */
+ * @typedef {{kind: number, rid: number, count: number, block: number}} Run KV blocks of a kind, and of one request
+ *   unless that is -1; the number of the first one */
 
 /** @typedef {object} Scene
  * @property {number} step
@@ -22,7 +20,7 @@ import { hueOf } from "../shared/theme.js";
 const SLOW_MS = 60, LEAST_MS = 250, MOST_MS = 1500; // a step that takes longer than SLOW_MS stays for a while
 
 /** @returns {Who} */
-const who = (rid) => ({ rid, lane: laneOf(rid), hue: hueOf(rid) });
+const who = (rid) => ({ rid, lane: laneOf(rid) });
 
 /** The scene of the step in a ring slot. @param {number} slot @returns {Scene} */
 export function sceneOf(slot) {
@@ -58,7 +56,7 @@ function blockRuns() {
       key = kind * 2 ** 32 + rid;
     const run = runs.get(key);
     if (run) run.count++;
-    else runs.set(key, { kind, hue: rid < 0 ? -1 : hueOf(rid), count: 1, block });
+    else runs.set(key, { kind, rid, count: 1, block });
   }
   return [...runs.values()].sort((a, b) => b.kind - a.kind || a.block - b.block);
 }

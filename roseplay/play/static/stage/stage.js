@@ -12,7 +12,8 @@ import { slowed } from "../shared/past.js";
 import { sharp } from "../shared/pen.js";
 import { pointNowhere, standsBack } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
-import { fade, palette, textOn } from "../shared/theme.js";
+import { laneOf } from "../shared/store.js";
+import { fade, hueAt, palette, textOn } from "../shared/theme.js";
 import { clock } from "../shared/time.js";
 import { about } from "../live/cellinfo.js";
 import { cellAt, cellsOf, cellUnder, GAP_PX, layOutBox, limitPath, slotAt, slotsOf, slotUnder } from "./box.js";
@@ -103,11 +104,14 @@ function drawBox({ x0, x1, y1 }) {
   }
 }
 
+/** @param {import("./scene.js").Who} who */
+const colorOf = ({ rid, lane }) => T.hues[hueAt(rid, lane)];
+
 /** @param {Scene} scene */
 function drawTokens({ parts }) {
   const { slots } = box, { g } = pen, side = slots.pitch - 2, high = box.cells.pitch - 1;
   slotsOf(parts).filter((_, i) => i % slots.per === 0).forEach((part, i) => {
-    const [x, y] = slotAt(slots, i), hue = T.hues[part.hue];
+    const [x, y] = slotAt(slots, i), hue = colorOf(part);
     g.globalAlpha = standsBack(part.rid) ? 0.25 : 1;
     if (part.decode) pen.fill(hue, x, y, side, side);
     else pen.frame(x + 1, y + 1, side - 2, side - 2, hue);
@@ -117,7 +121,7 @@ function drawTokens({ parts }) {
   cells.forEach((part, i) => {
     const [x, y] = cellAt(box.cells, i);
     g.globalAlpha = standsBack(part.rid) ? 0.25 : 1;
-    pen.fill(T.hues[part.hue], x, y, high, high);
+    pen.fill(colorOf(part), x, y, high, high);
   });
   g.globalAlpha = 1;
 }
@@ -143,10 +147,11 @@ function drawWaiting(waiting, wide, bottom) {
   const longest = Math.max(1, ...waiting.map(({ tokens }) => tokens));
   const x = pen.words("waiting ", EDGE, 12, '400 11px "RP Sans", sans-serif', T.ink3);
   pen.words(format.count(waiting.length), x, 12, '700 11px "RP Mono", monospace', T.ink);
-  waiting.slice(0, left > 0 ? fits - 1 : fits).forEach(({ rid, hue, tokens }, i) => {
+  waiting.slice(0, left > 0 ? fits - 1 : fits).forEach(({ rid, lane, tokens }, i) => {
     const y = HEAD + i * (high + apart), w = TICKET.short + (wide - TICKET.short) * (tokens / longest);
-    pen.fill(fade(T.hues[hue], standsBack(rid) ? 0.1 : 0.3), EDGE, y, w, high);
-    pen.fill(T.hues[hue], EDGE, y, 3, high);
+    const color = colorOf({ rid, lane });
+    pen.fill(fade(color, standsBack(rid) ? 0.1 : 0.3), EDGE, y, w, high);
+    pen.fill(color, EDGE, y, 3, high);
     if (high >= 12) pen.words(`#${rid}`, EDGE + 6, y + high - 3, '400 10px "RP Mono", monospace', T.ink2);
     spots.push({ x: EDGE, y, w: wide, h: high + apart, rid });
     tickets.set(rid, [EDGE + 8, y + 4]);
@@ -160,9 +165,9 @@ function drawRibbon(runs, width, height) {
   let x = label;
   const room = width - EDGE - label, { g } = pen;
   pen.fill(T.free, x, y, room, RIBBON);
-  for (const { kind, hue, count, block } of runs.filter(({ kind }) => kind !== blocks.FREE)) {
+  for (const { kind, rid, count, block } of runs.filter(({ kind }) => kind !== blocks.FREE)) {
     const w = Math.max(LEAST_RUN, (room * count) / total),
-      color = kind === blocks.SHARED ? T.shared : T.hues[hue] ?? T.decode;
+      color = kind === blocks.SHARED ? T.shared : rid < 0 ? T.decode : colorOf({ rid, lane: laneOf(rid) });
     if (kind === blocks.CACHED) {
       g.strokeStyle = T.cachedline;
       g.strokeRect(sharp(x), sharp(y), Math.max(1, w - 2), RIBBON - 1);
@@ -177,7 +182,7 @@ function drawRibbon(runs, width, height) {
 function fly(before, { parts }) {
   const { slots } = box;
   slotsOf(parts).forEach((part, i) => {
-    const ticket = before.get(part.rid), color = T.hues[part.hue], slot = slotAt(slots, Math.floor(i / slots.per));
+    const ticket = before.get(part.rid), color = colorOf(part), slot = slotAt(slots, Math.floor(i / slots.per));
     if (part.prompt && ticket) dot(ticket, cellAt(box.cells, Math.max(0, cells.indexOf(part))), color);
     if (part.decode && part.lane !== null) dot(slot, [panel.box.clientWidth, slots.y0], color);
   });

@@ -4,9 +4,12 @@
 import { make, makeButton, set, svg, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { lock } from "../shared/lock.js";
+import { makeBar } from "../shared/message.js";
+import { poll } from "../shared/poll.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
 import { cancelLoad } from "../live/modelchip.js";
 
-/** @import { Start, StartStage } from "../shared/types.js" */
+/** @import { Delta, Start, StartStage } from "../shared/types.js" */
 
 const INERT = "#rp-rail, #rp-say, #rp-sampling";
 const done = () => svg(12, 12, ["path", { d: "M2 6.5l3 3 5-7", fill: "none", stroke: "currentColor" }]);
@@ -80,8 +83,7 @@ class Bar {
   show(share) {
     this.fill.style.width = `${100 * (share || 0)}%`;
     if (this.element.getAttribute("role") !== "progressbar") return;
-    if (share === null) this.element.removeAttribute("aria-valuenow");
-    else this.element.setAttribute("aria-valuenow", String(Math.round(100 * share)));
+    this.element.ariaValueNow = share === null ? null : String(Math.round(100 * share));
   }
 }
 
@@ -145,3 +147,32 @@ class StageRow {
     write(this.seconds, seconds === null ? "" : `${seconds.toFixed(1)} s`);
   }
 }
+
+// ---- afterwards -------------------------------------------------------------------------------------------
+/* A line over the foot of the page that stays until it is dismissed: why a model could not be loaded. */
+const DISMISSED = "roseplay-notice"; // stores the start to which the dismissed line belongs
+let notice = null;
+/** @type {string | null} */
+let boot = null;
+
+function dismiss() {
+  keep(DISMISSED, boot, ofTab);
+  showNotice(null);
+}
+
+/** @param {string | null} text */
+function showNotice(text) {
+  if (!notice && !text) return;
+  notice ??= makeBar("rp-notice", "Notice", dismiss, make("b", "", "!"));
+  notice.hidden = !text;
+  document.body.classList.toggle("rp-noticed", Boolean(text));
+  write(notice.querySelector("span"), text || "");
+}
+
+on("frame", (/** @type {Delta} */ delta) => {
+  if (poll.held) return; // a recording is shown
+  boot = delta.boot_id;
+  const text = delta.notice && stored(DISMISSED, ofTab) !== boot ? delta.notice : null;
+  if (text !== (notice?.querySelector("span").textContent || null)) showNotice(text);
+});
+on("start", (start) => start && showNotice(null));

@@ -4,7 +4,8 @@ import { ask } from "../shared/ask.js";
 import { make, write } from "../shared/dom.js";
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
-import { ready } from "../shared/poll.js";
+import { poll, ready } from "../shared/poll.js";
+import { keep, ofTab, stored } from "../shared/storage.js";
 import { tab } from "../shared/tab.js";
 import { takeFiles } from "../shared/takefiles.js";
 import { replay } from "../replay/replay.js";
@@ -14,7 +15,7 @@ import { store } from "../shared/store.js";
 import { tableHead } from "../shared/table.js";
 import { knobMarks } from "../live/knobmarks.js";
 
-const AGAIN_MS = 2000, CONTENTS_MS = 1000, MOST = 200;
+const AGAIN_MS = 2000, CONTENTS_MS = 1000, MOST = 200, KEPT = "roseplay-happened";
 const FIGURES = ["seconds", "steps", "requests", "tokens", "bytes"];
 
 const length = (s) => (s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`);
@@ -66,10 +67,7 @@ function show(run) {
 
 /* Enable or disable the downloads. */
 function offer(any) {
-  for (const link of links()) {
-    if (any) link.removeAttribute("aria-disabled");
-    else link.setAttribute("aria-disabled", "true");
-  }
+  for (const link of links()) link.ariaDisabled = any ? null : "true";
 }
 
 // ---- opening --------------------------------------------------------------------------------------------
@@ -88,27 +86,46 @@ async function take(chosen) {
 }
 
 // ---- the contents of the run ----------------------------------------------------------------------------
-/* [{t, cells}] of everything that is still known: bursts with their figures, and changed settings between them. */
-function entries() {
-  const changes = knobMarks().map(({ t, text }) => ({ t, knob: true, cells: [text, "", "", ""] }));
+/** What is listed: `id` is what it is about, and `known` how many requests of it.
+ * @typedef {{id: string, t: number, known: number, cells: string[]}} Entry */
+
+/* What the store knows: bursts with their figures, and changed settings between them. @returns {Entry[]} */
+function latest() {
+  const changes = knobMarks().map(({ t, text }) => ({ id: `change ${t}`, t, known: 0, cells: [text, "", "", ""] }));
   const bursts = [...store.bursts.values()].filter(({ requests }) => requests.length).map(({ id, requests }) => {
     const ttft = requests.map((request) => request.ttft_ms).filter((ms) => ms !== null).sort((a, b) => a - b);
     const figures = ttft.length ? [0.5, 0.95].map((q) => `${format.ms(quantile(ttft, q))} ms`) : ["–", "–"];
-    const t = Math.min(...requests.map(({ submitted }) => submitted ?? Infinity));
-    const of = `burst ${id}, ${format.many(requests.length, "request")}${slowedFirst(requests)}`;
-    return { t, knob: false, cells: [of, `${ttft.length} of ${requests.length}`, ...figures] };
+    const t = Math.min(...requests.map(({ submitted }) => submitted ?? Infinity)), known = requests.length;
+    const what = `burst ${id}, ${format.many(known, "request")}${slowedFirst(requests)}`;
+    return { id: `burst ${id}`, t, known, cells: [what, `${ttft.length} of ${known}`, ...figures] };
   });
-  return [...changes, ...bursts].sort((a, b) => b.t - a.t).slice(0, MOST);
+  return [...changes, ...bursts];
 }
+
+/* What was listed when this tab left the page of the same server, to be reloaded. @returns {Entry[]} */
+function earlier() {
+  const { boot, list } = JSON.parse(stored(KEPT, ofTab) ?? "{}");
+  return boot === store.bootId ? list : [];
+}
+
+/* All of it, newest first. */
+function happened() {
+  const all = new Map(earlier().map((one) => [one.id, one]));
+  for (const one of latest()) if (!(all.get(one.id)?.known > one.known)) all.set(one.id, one);
+  return [...all.values()].sort((a, b) => b.t - a.t).slice(0, MOST);
+}
+addEventListener("pagehide", () => {
+  if (!poll.held) keep(KEPT, JSON.stringify({ boot: store.bootId, list: happened() }), ofTab);
+});
 
 function showContents() {
   if (!box.offsetParent) return;
-  const all = entries(), now = JSON.stringify(all);
+  const all = happened(), now = JSON.stringify(all);
   if (now === shown) return;
   shown = now;
   note.hidden = all.length > 0;
-  rows.replaceChildren(...all.map(({ t, knob, cells }) => {
+  rows.replaceChildren(...all.map(({ t, known, cells }) => {
     const at = Number.isFinite(t) ? `${(t / 1000).toFixed(1)} s` : "earlier";
-    return make("tr", knob ? "rp-hand" : "", ...[at, ...cells].map((text) => make("td", "", text)));
+    return make("tr", known ? "" : "rp-hand", ...[at, ...cells].map((text) => make("td", "", text)));
   }));
 }

@@ -21,12 +21,10 @@ async function imageOf(pair) {
   return await new Promise((done, failed) => canvas.toBlob((png) => png ? done(png) : failed(), "image/png"));
 }
 
-/**
- * Copy a pair to the clipboard, as picture and link; where the browser does not take pictures, it saves the picture and
- * copies the link, or shows it in the address bar. The button says what was done.
+/** Copy a pair to the clipboard, as picture and link; where the browser does not take pictures, it saves the picture
+ * and copies the link, or shows it in the address bar. The button says what was done.
  * @param {HTMLElement} button
- * @param {Pair} pair
- */
+ * @param {Pair} pair */
 export async function copyPair(button, pair) {
   write(button, await copyBoth(imageOf(pair), linkTo(pair))); // the clipboard is open only within the click
   setTimeout(write, SAID_MS, button, COPY);
