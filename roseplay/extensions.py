@@ -33,23 +33,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """What an extension offers.
+    """What an extension offers."""
 
-    Attributes:
-        commands: by name.
-        gpus: names of hardware that is not here, as which engines can run: ``EngineConfig.run_as``.
-        hardware: what runs as hardware that is not here, an ``engine.hardware.Hardware``.
-        engines: flags of ``roseplay play`` for engines that run elsewhere, a ``play.engine_source.EngineSource``.
-        serving: flags of ``roseplay serve`` for other ways to serve, a ``serve.serving.Serving``.
-        tab: a tab of the page, a ``play.tab.Tab``.
-    """
-
-    commands: Mapping[str, Command] = field(default_factory=dict)
-    gpus: Sequence[str] = ()
-    hardware: str = ""
+    commands: Mapping[str, Command] = field(default_factory=dict)  # by name
+    gpus: Sequence[str] = ()  # names of hardware that is not here, as which engines can run: ``EngineConfig.run_as``
+    hardware: str = ""  # what runs as hardware that is not here, an ``engine.hardware.Hardware``
+    # Flags of ``roseplay play`` for engines that run elsewhere, a ``play.engine_source.EngineSource``.
     engines: str = ""
-    serving: str = ""
-    tab: str = ""
+    serving: str = ""  # flags of ``roseplay serve`` for other ways to serve, a ``serve.serving.Serving``
+    tab: str = ""  # a tab of the page, a ``play.tab.Tab``
 
 
 @cache

@@ -267,48 +267,32 @@ def _within(value: float, least: float | None, most: float | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The description of a setting: everything but its name and default.
+    """The description of a setting: everything but its name and default."""
 
-    Attributes:
-        values: the values that it accepts.
-        label: its name on the page.
-        hint: what it acts on, in a word or two: "smoothness".
-        help: what it does, in full sentences.
-        short: its name where there is little room; "" to use the label.
-        unit: unit of its values: "tokens"; "" for none.
-        watch: the metrics that show its effect, marked with ``**``, and how they change; "" if none does.
-        costs: what a change costs; "" for nothing.
-        vllm: vLLM's name for it, with ``=value`` if it corresponds to one value of that setting; "" if vLLM has none.
-        opposite: whether vLLM's setting is on where this one is off.
-        nearest: vLLM's most similar setting, if it does not have this one; "" for none.
-        needs: what it needs to have an effect: "a GPU", "a CPU"; "" for nothing.
-        control: the id of its control on the page; "" for none. Controls of knobs are sliders, switches and rows of words.
-        compared: how two runs that are compared may differ in it: "row", it has a row in a table of both; "name", only if
-            it is named; "", not at all.
-        slider: lowest and highest position and step of a sampling parameter's control; None for a text box.
-        multiline: whether the text box has two lines.
-        api_default: the default of a sampling parameter in the API, where OpenAI's differs from ours; else None.
-        recommended: whether a model's author may recommend a value of it, in ``generation_config.json``.
-    """
-
-    values: Values
-    label: str
-    hint: str
-    help: str
-    short: str = ""
-    unit: str = ""
-    watch: str = ""
-    costs: str = ""
+    values: Values  # the values that it accepts
+    label: str  # its name on the page
+    hint: str  # what it acts on, in a word or two: "smoothness"
+    help: str  # what it does, in full sentences
+    short: str = ""  # its name where there is little room; "" to use the label
+    unit: str = ""  # unit of its values: "tokens"; "" for none
+    watch: str = ""  # the metrics that show its effect, marked with ``**``, and how they change; "" if none does
+    costs: str = ""  # what a change costs; "" for nothing
+    # vLLM's name for it, with ``=value`` if it corresponds to one value of that setting; "" if vLLM has none.
     vllm: str = ""
-    opposite: bool = False
-    nearest: str = ""
-    needs: str = ""
+    opposite: bool = False  # whether vLLM's setting is on where this one is off
+    nearest: str = ""  # vLLM's most similar setting, if it does not have this one; "" for none
+    needs: str = ""  # what it needs to have an effect: "a GPU", "a CPU"; "" for nothing
+    # The id of its control on the page; "" for none. Controls of knobs are sliders, switches and rows of words.
     control: str = ""
+    # How two runs that are compared may differ in it: "row", it has a row in a table of both; "name", only if it is
+    # named; "", not at all.
     compared: Literal["row", "name", ""] = "row"
+    # Lowest and highest position and step of a sampling parameter's control; None for a text box.
     slider: tuple[float, float, float] | None = None
-    multiline: bool = False
+    multiline: bool = False  # whether the text box has two lines
+    # The default of a sampling parameter in the API, where OpenAI's differs from ours; else None.
     api_default: Any = None
-    recommended: bool = False
+    recommended: bool = False  # whether a model's author may recommend a value of it, in ``generation_config.json``
 
     @property
     def takes(self) -> str:

@@ -22,21 +22,15 @@ ARCHITECTURES = {"qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma3_text"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A byte-level tokenizer.
+    """A byte-level tokenizer."""
 
-    Attributes:
-        tokens, merges: in the notation of GPT-2's tokenizer.
-        control: ids of control tokens.
-        ids: ids of special tokens, by GGUF's names: bos, eos, padding, unknown, eot.
-        pre: llama.cpp's name for the way text is split before tokens are merged.
-    """
-
-    tokens: Sequence[str]
+    tokens: Sequence[str]  # in the notation of GPT-2's tokenizer
     merges: Sequence[str]
-    control: frozenset[int]
+    control: frozenset[int]  # ids of control tokens
+    # Ids of special tokens, by GGUF's names: bos, eos, padding, unknown, eot.
     ids: dict[str, int] = field(default_factory=dict)
     chat_template: str | None = None
-    pre: str = "default"
+    pre: str = "default"  # llama.cpp's name for the way text is split before tokens are merged
     add_bos: bool = False
 
 

@@ -12,45 +12,29 @@ SAVED_LOGITS_BYTES = 64 * 2**20  # of all saved logits, by default
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A full block that can be found.
-
-    Attributes:
-        pending_step: the step that computes it, or ``COMMITTED``.
-        request_id: the request that computes it, or did.
-        history: hash of all tokens up to its end; None until it is first needed.
-        listed: whether it can still be found.
-        logged: whether the cache's log has reported it as stored.
-    """
+    """A full block that can be found."""
 
     parent: Node | None
     tokens: tuple[int, ...]
     block: int
-    pending_step: int
-    request_id: int
-    history: int | None = None
-    listed: bool = True
-    logged: bool = False
+    pending_step: int  # the step that computes it, or ``COMMITTED``
+    request_id: int  # the request that computes it, or did
+    history: int | None = None  # hash of all tokens up to its end; None until it is first needed
+    listed: bool = True  # whether it can still be found
+    logged: bool = False  # whether the cache's log has reported it as stored
 
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """The end of a finished prompt.
+    """The end of a finished prompt."""
 
-    Attributes:
-        parent: node of the full block before, None when the prompt fits in one block.
-        tokens: the prompt's 1 to block_size tokens in ``block``.
-        request_id: the request whose prompt it was.
-        logits_key: key of the saved logits; None when none are saved.
-        entry_index: while pending, the step entry whose row has the logits.
-    """
-
-    parent: Node | None
-    tokens: tuple[int, ...]
+    parent: Node | None  # node of the full block before, None when the prompt fits in one block
+    tokens: tuple[int, ...]  # the prompt's 1 to block_size tokens in ``block``
     block: int
     pending_step: int
-    request_id: int
-    logits_key: int | None = None
-    entry_index: int | None = None
+    request_id: int  # the request whose prompt it was
+    logits_key: int | None = None  # key of the saved logits; None when none are saved
+    entry_index: int | None = None  # while pending, the step entry whose row has the logits
 
 
 # An entry's key: the node of the block before it, and its own tokens.
@@ -60,38 +44,24 @@ UNKNOWN: Key = (None, ())  # for a state whose last token has not been drawn yet
 
 @dataclass(slots=True, eq=False)
 class KeptState:
-    """A copy of the recurrent states after all tokens up to the end of a node or a tail.
-
-    Attributes:
-        slot: its slot in the state pool, numbered after those of requests.
-        source: the state slot that it is copied from, at the end of the step ``pending_step``.
-        request_id: the request whose state it was.
-        num_tokens: number of tokens that the state covers.
-        in_answer: whether the last of them belongs to that request's answer.
-    """
+    """A copy of the recurrent states after all tokens up to the end of a node or a tail."""
 
     key: Key
-    slot: int
-    source: int
+    slot: int  # its slot in the state pool, numbered after those of requests
+    source: int  # the state slot that it is copied from, at the end of the step ``pending_step``
     pending_step: int
-    request_id: int
-    num_tokens: int
-    in_answer: bool
+    request_id: int  # the request whose state it was
+    num_tokens: int  # number of tokens that the state covers
+    in_answer: bool  # whether the last of them belongs to that request's answer
 
 
 @dataclass(slots=True)
 class Lookup:
-    """Which entries a look-up may use.
+    """Which entries a look-up may use."""
 
-    Attributes:
-        step_id: the step being scheduled.
-        committed: it may use entries of earlier steps.
-        pending: it may use entries of the step being scheduled.
-    """
-
-    step_id: int
-    committed: bool
-    pending: bool
+    step_id: int  # the step being scheduled
+    committed: bool  # it may use entries of earlier steps
+    pending: bool  # it may use entries of the step being scheduled
 
     def allows(self, entry: Node | Tail | KeptState) -> bool:
         if entry.pending_step == COMMITTED:
@@ -101,25 +71,15 @@ class Lookup:
 
 @dataclass(slots=True)
 class Match:
-    """Cached blocks that a request can attach.
+    """Cached blocks that a request can attach."""
 
-    Attributes:
-        first: index in the request's block table of the first block to attach.
-        blocks: the blocks to attach from there on.
-        nodes: the nodes of the full blocks among them.
-        tail: the end of an identical finished prompt, whose logits the request can use; None when not found.
-        end: the request's number of computed tokens once the blocks are attached.
-        num_shared: how many of the attached tokens the step being scheduled computes.
-        state: the recurrent state kept at ``end``; None for a model without recurrent layers.
-    """
-
-    first: int
-    blocks: list[int]
-    nodes: list[Node]
-    tail: Tail | None
-    end: int
-    num_shared: int
-    state: KeptState | None = None
+    first: int  # index in the request's block table of the first block to attach
+    blocks: list[int]  # the blocks to attach from there on
+    nodes: list[Node]  # the nodes of the full blocks among them
+    tail: Tail | None  # the end of an identical finished prompt, whose logits the request can use; None when not found
+    end: int  # the request's number of computed tokens once the blocks are attached
+    num_shared: int  # how many of the attached tokens the step being scheduled computes
+    state: KeptState | None = None  # the recurrent state kept at ``end``; None for a model without recurrent layers
 
 
 def has_logits(tail: Tail | None, lookup: Lookup) -> bool:

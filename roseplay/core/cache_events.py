@@ -11,15 +11,10 @@ from typing import NamedTuple
 
 
 class Stored(NamedTuple):
-    """A full block can be found from now on.
+    """A full block can be found from now on."""
 
-    Attributes:
-        block_hash: hash of all tokens up to the block's end, a signed 64-bit integer.
-        parent_hash: hash of the block before it; None for the first block of a prompt.
-    """
-
-    block_hash: int
-    parent_hash: int | None
+    block_hash: int  # hash of all tokens up to the block's end, a signed 64-bit integer
+    parent_hash: int | None  # hash of the block before it; None for the first block of a prompt
 
 
 class Removed(NamedTuple):

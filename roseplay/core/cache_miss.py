@@ -29,23 +29,16 @@ class MissReason(StrEnum):
 
 
 class Miss(NamedTuple):
-    """A cache miss: its reason, and what is known about the nearest cached content.
-
-    Attributes:
-        found: number of tokens that were in the request's blocks by then.
-        position: position of its first token that differs from the nearest cached content; at least ``found``, or -1
-            if only its block is known.
-        request_id: the request that computed that content, or is computing the same; -1 for none.
-        step_id: the step in which the content was lost, -1 for never.
-        tokens: how that content continues from ``position``, at most ``MOST_QUOTED`` tokens.
-    """
+    """A cache miss: its reason, and what is known about the nearest cached content."""
 
     reason: MissReason
-    found: int
+    found: int  # number of tokens that were in the request's blocks by then
+    # Position of its first token that differs from the nearest cached content; at least ``found``, or -1 if only its
+    # block is known.
     position: int
-    request_id: int = -1
-    step_id: int = -1
-    tokens: tuple[int, ...] = ()
+    request_id: int = -1  # the request that computed that content, or is computing the same; -1 for none
+    step_id: int = -1  # the step in which the content was lost, -1 for never
+    tokens: tuple[int, ...] = ()  # how that content continues from ``position``, at most ``MOST_QUOTED`` tokens
 
 
 def compared(

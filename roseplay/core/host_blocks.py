@@ -17,19 +17,12 @@ from roseplay.core.step import Step, StepEntry
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """A waiting request's blocks in host memory.
+    """A waiting request's blocks in host memory."""
 
-    Attributes:
-        blocks: host blocks, in the order of its block table.
-        num_tokens: number of tokens whose keys and values they hold.
-        step_id: the step that copies them there.
-        sources: the blocks from which they were copied.
-    """
-
-    blocks: list[int]
-    num_tokens: int
-    step_id: int
-    sources: frozenset[int]
+    blocks: list[int]  # host blocks, in the order of its block table
+    num_tokens: int  # number of tokens whose keys and values they hold
+    step_id: int  # the step that copies them there
+    sources: frozenset[int]  # the blocks from which they were copied
 
 
 class HostBlocks:

@@ -16,19 +16,12 @@ _CHOOSING = ("allowed_token_ids", "bad_words", "logit_bias", "min_new_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How one part of a step is computed on this machine.
+    """How one part of a step is computed on this machine."""
 
-    Attributes:
-        part: the part of the step, such as "linear layers".
-        chosen: what computes it.
-        why: the measurement or setting that decided it; empty where there is nothing to add.
-        slow: why it is slower than it could be, and what to do about it; None if it is not slow, or if a setting asked
-            for it.
-    """
-
-    part: str
-    chosen: str
-    why: str = ""
+    part: str  # the part of the step, such as "linear layers"
+    chosen: str  # what computes it
+    why: str = ""  # the measurement or setting that decided it; empty where there is nothing to add
+    # Why it is slower than it could be, and what to do about it; None if it is not slow, or if a setting asked for it.
     slow: str | None = None
 
     @staticmethod
@@ -43,35 +36,7 @@ class UnsupportedKnobError(SettingError):
 
 @dataclass(slots=True)
 class EngineInfo:
-    """Properties of an engine, known once its model is loaded.
-
-    Attributes:
-        weight_bytes: bytes of weights that one step reads, including all experts of a mixture; an embedding's table
-            counts only if it is also the output layer's weight.
-        cuda_graphs: number of step sizes that are replayed as CUDA graphs; 0 if none are.
-        no_cuda_graphs: why a GPU's steps are not replayed as graphs; None if they are, or if there is no GPU.
-        max_step_tokens: most tokens per step as found at the start: on a GPU as many as it has memory for, on a CPU as
-            many as it computes in about ten seconds; None is unlimited.
-        choices: how the parts of a step are computed here.
-        state_slots: most requests of a model with recurrent layers that can run at once; 0 for other models.
-        state_snapshots: most states of such a model that the prefix cache keeps.
-        state_bytes: bytes of one request's states.
-        host_blocks: blocks in host memory that preempted requests can be swapped to; 0 if they cannot.
-        decode_s: seconds that a step takes to decode one request, measured at the start; 0 if not measured.
-        prompt_token_s: seconds that each further token adds to a step, measured at the start; 0 if not measured.
-        server: kind and address of the other server that computes; None where the engine computes itself. Counts and
-            sizes that such a server does not report are 0.
-        server_settings: what such a server was started with, by its own names; empty if it does not report them.
-        eos_token_ids: tokens that end an answer.
-        simulated: the hardware whose speed is simulated, and how far its times can be trusted; None where a model is
-            computed.
-        evidence: the label of simulated times, such as ``uncalibrated``; None where a model is computed.
-        evidence_kind: the label without the error.
-        knob_limits: the knobs that another server can change while it runs, with their largest values; empty where all
-            can be changed.
-        sampling_defaults: values that the model's author recommends, for fields of ``SamplingParams`` that a request
-            does not set.
-    """
+    """Properties of an engine, known once its model is loaded."""
 
     model: str
     architecture: str
@@ -79,6 +44,8 @@ class EngineInfo:
     dtype: str
     attention: str
     num_parameters: int
+    # Bytes of weights that one step reads, including all experts of a mixture; an embedding's table counts only if it
+    # is also the output layer's weight.
     weight_bytes: int
     vocab_size: int
     block_size: int
@@ -86,23 +53,34 @@ class EngineInfo:
     max_model_len: int
     kv_bytes_per_token: int
     threads: int
-    cuda_graphs: int = 0
+    cuda_graphs: int = 0  # number of step sizes that are replayed as CUDA graphs; 0 if none are
+    # Why a GPU's steps are not replayed as graphs; None if they are, or if there is no GPU.
     no_cuda_graphs: str | None = None
+    # Most tokens per step as found at the start: on a GPU as many as it has memory for, on a CPU as many as it computes
+    # in about ten seconds; None is unlimited.
     max_step_tokens: int | None = None
-    choices: tuple[Choice, ...] = field(default=())
-    state_slots: int = 0
-    state_snapshots: int = 0
-    state_bytes: int = 0
-    host_blocks: int = 0
-    decode_s: float = 0.0
+    choices: tuple[Choice, ...] = field(default=())  # how the parts of a step are computed here
+    state_slots: int = 0  # most requests of a model with recurrent layers that can run at once; 0 for other models
+    state_snapshots: int = 0  # most states of such a model that the prefix cache keeps
+    state_bytes: int = 0  # bytes of one request's states
+    host_blocks: int = 0  # blocks in host memory that preempted requests can be swapped to; 0 if they cannot
+    decode_s: float = 0.0  # seconds that a step takes to decode one request, measured at the start; 0 if not measured
+    # Seconds that each further token adds to a step, measured at the start; 0 if not measured.
     prompt_token_s: float = 0.0
+    # Kind and address of the other server that computes; None where the engine computes itself. Counts and sizes that
+    # such a server does not report are 0.
     server: str | None = None
+    # What such a server was started with, by its own names; empty if it does not report them.
     server_settings: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    eos_token_ids: list[int] = field(default_factory=list)
+    eos_token_ids: list[int] = field(default_factory=list)  # tokens that end an answer
+    # The hardware whose speed is simulated, and how far its times can be trusted; None where a model is computed.
     simulated: str | None = None
+    # The label of simulated times, such as ``uncalibrated``; None where a model is computed.
     evidence: str | None = None
-    evidence_kind: str | None = None
+    evidence_kind: str | None = None  # the label without the error
+    # The knobs that another server can change while it runs, with their largest values; empty where all can be changed.
     knob_limits: Mapping[str, int] = field(default_factory=dict)
+    # Values that the model's author recommends, for fields of ``SamplingParams`` that a request does not set.
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 
     @classmethod
@@ -192,13 +170,8 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Bytes that are free.
+    """Bytes that are free."""
 
-    Attributes:
-        host: free memory of the machine, within its container's limit.
-        device, device_total: free and total memory of the GPU that the engine runs on; None without a GPU.
-    """
-
-    host: int
-    device: int | None = None
+    host: int  # free memory of the machine, within its container's limit
+    device: int | None = None  # free and total memory of the GPU that the engine runs on; None without a GPU
     device_total: int | None = None

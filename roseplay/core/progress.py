@@ -14,20 +14,13 @@ REPORT_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one stage of a start.
+    """The progress of one stage of a start."""
 
-    Attributes:
-        stage: one of ``STAGES``.
-        done, total: counts in ``unit``; ``total`` is None if it is not known.
-        unit: ``"bytes"``, ``"parts"`` (layers to prepare, and first steps) or ``"steps"``.
-        note: a few words of detail; may be empty.
-    """
-
-    stage: str
-    done: int = 0
+    stage: str  # one of ``STAGES``
+    done: int = 0  # counts in ``unit``; ``total`` is None if it is not known
     total: int | None = None
-    unit: str = "parts"
-    note: str = ""
+    unit: str = "parts"  # ``"bytes"``, ``"parts"`` (layers to prepare, and first steps) or ``"steps"``
+    note: str = ""  # a few words of detail; may be empty
 
 
 class Reporter:

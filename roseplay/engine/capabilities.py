@@ -9,34 +9,20 @@ from typing import Any, NoReturn
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can report and do.
+    """What an engine can report and do."""
 
-    Attributes:
-        blocks: the telemetry has the state of each KV block.
-        steps: the telemetry has a record of each step.
-        knobs: the scheduler's settings can be read and changed.
-        cached_tokens: each request has the number of prompt tokens that were cached.
-        queue: the numbers of running and waiting requests are known.
-        kv_usage: the share of the KV cache in use is known.
-        prefix_hit_rate: the share of all prompt tokens that were cached is known.
-        server_times: each request has its time in the queue and in prefill, as the engine measured them.
-        pause: the engine can be paused.
-        clear_cache: the prefix cache can be cleared.
-        inspect: a block's content can be read.
-        reasons: by name, why a capability is missing, in a few words to show to users.
-    """
-
-    blocks: bool = True
-    steps: bool = True
-    knobs: bool = True
-    cached_tokens: bool = True
-    queue: bool = True
-    kv_usage: bool = True
-    prefix_hit_rate: bool = True
-    server_times: bool = True
-    pause: bool = True
-    clear_cache: bool = True
-    inspect: bool = True
+    blocks: bool = True  # the telemetry has the state of each KV block
+    steps: bool = True  # the telemetry has a record of each step
+    knobs: bool = True  # the scheduler's settings can be read and changed
+    cached_tokens: bool = True  # each request has the number of prompt tokens that were cached
+    queue: bool = True  # the numbers of running and waiting requests are known
+    kv_usage: bool = True  # the share of the KV cache in use is known
+    prefix_hit_rate: bool = True  # the share of all prompt tokens that were cached is known
+    server_times: bool = True  # each request has its time in the queue and in prefill, as the engine measured them
+    pause: bool = True  # the engine can be paused
+    clear_cache: bool = True  # the prefix cache can be cleared
+    inspect: bool = True  # a block's content can be read
+    # By name, why a capability is missing, in a few words to show to users.
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

@@ -20,19 +20,14 @@ from roseplay.engine.records import EntryRecord, StepRecord
 
 @dataclass(slots=True)
 class Submit:
-    """A new request. To one with a structured output, the worker's inbox adds its matcher, ``compiled``.
-
-    Attributes:
-        grammar_bytes: memory that its compiled grammar takes.
-        bad_words: the tokens of each of its bad words.
-    """
+    """A new request. To one with a structured output, the worker's inbox adds its matcher, ``compiled``."""
 
     request_id: int
     prompt_token_ids: list[int]
     sampling: SamplingParams
     submitted_ns: int
-    grammar_bytes: int = 0
-    bad_words: list[list[int]] = field(default_factory=list)
+    grammar_bytes: int = 0  # memory that its compiled grammar takes
+    bad_words: list[list[int]] = field(default_factory=list)  # the tokens of each of its bad words
     compiled: Future[Any] | None = None
 
 
@@ -93,24 +88,15 @@ Command = Submit | End | SetKnobs | ClearCache | Pause | Inspect | InspectMemory
 
 @dataclass(slots=True)
 class BlockInfo:
-    """A block at one moment.
-
-    Attributes:
-        state: ``free``, ``cached`` (no holder, still findable), ``active`` (one holder) or ``shared``.
-        holders: ids of the requests that hold it, in the order in which they took it.
-        depth: its index in its request, from 0; ``None`` for a free block.
-        token_ids: the tokens in it.
-        last_use: the last step in which a request held it, -1 for never.
-        findable: whether a new prompt could attach it.
-    """
+    """A block at one moment."""
 
     block: int
-    state: str
-    holders: list[int]
-    depth: int | None
-    token_ids: list[int]
-    last_use: int
-    findable: bool
+    state: str  # ``free``, ``cached`` (no holder, still findable), ``active`` (one holder) or ``shared``
+    holders: list[int]  # ids of the requests that hold it, in the order in which they took it
+    depth: int | None  # its index in its request, from 0; ``None`` for a free block
+    token_ids: list[int]  # the tokens in it
+    last_use: int  # the last step in which a request held it, -1 for never
+    findable: bool  # whether a new prompt could attach it
 
 
 class NewToken(NamedTuple):  # a tuple: there are many, and each is sent to the client
@@ -194,14 +180,10 @@ class KnobsApplied:
 
 @dataclass(slots=True)
 class Failed:
-    """The worker could not start or cannot continue.
-
-    Attributes:
-        reason: of an ``EngineStartError``.
-    """
+    """The worker could not start or cannot continue."""
 
     message: str
-    reason: str | None = None
+    reason: str | None = None  # of an ``EngineStartError``
 
 
 @dataclass(slots=True)

@@ -42,17 +42,11 @@ class BlockChange(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """The new content of a slot for recurrent states: a running request's state, or one that the prefix cache keeps.
+    """The new content of a slot for recurrent states: a running request's state, or one that the prefix cache keeps."""
 
-    Attributes:
-        slot: number of the slot, from 1; the slots of kept states follow those of requests.
-        request_id: the request whose state it is, or was; -1 for a free slot.
-        tokens: number of tokens that a kept state covers; 0 for a running request.
-    """
-
-    slot: int
-    request_id: int
-    tokens: int
+    slot: int  # number of the slot, from 1; the slots of kept states follow those of requests
+    request_id: int  # the request whose state it is, or was; -1 for a free slot
+    tokens: int  # number of tokens that a kept state covers; 0 for a running request
 
 
 @dataclass(slots=True)
@@ -81,32 +75,26 @@ class StepRecord(StepFigures):
 
     Where steps overlap, a step counts as started when the previous one ended. Fields without a description have the
     same meaning as in ``core.step.Step``.
-
-    Attributes:
-        schedule_ns, prepare_ns, forward_ns, sample_ns: time on the host.
-        device_ns: time on the device; on a CPU it equals ``forward_ns``.
-        misses: requests that began to compute their prompts, and why the first computed token was not cached.
-        block_changes: blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
-        new_pool: whether the block pool is new, as in a worker's first record.
-        out_of_memory: number of steps that were undone before this one for lack of memory.
-        cache_events: what entered and left the prefix cache since the previous record, if ``EngineConfig.kv_events``.
-        state_changes: the slots that have changed since the previous step; all slots in a worker's first record.
     """
 
     start_ns: int
     end_ns: int
-    schedule_ns: int = 0
+    schedule_ns: int = 0  # time on the host, like the three that follow
     prepare_ns: int = 0
     forward_ns: int = 0
     sample_ns: int = 0
-    device_ns: int = 0
+    device_ns: int = 0  # time on the device; on a CPU it equals ``forward_ns``
     admitted: list[int] = field(default_factory=list)
     held_by: str | None = None
+    # Requests that began to compute their prompts, and why the first computed token was not cached.
     misses: list[tuple[int, Miss]] = field(default_factory=list)
+    # Blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
     block_changes: list[BlockChange] = field(default_factory=list)
-    new_pool: bool = False
-    out_of_memory: int = 0
+    new_pool: bool = False  # whether the block pool is new, as in a worker's first record
+    out_of_memory: int = 0  # number of steps that were undone before this one for lack of memory
+    # What entered and left the prefix cache since the previous record, if ``EngineConfig.kv_events``.
     cache_events: list[CacheEvent] = field(default_factory=list)
+    # The slots that have changed since the previous step; all slots in a worker's first record.
     state_changes: list[StateChange] = field(default_factory=list)
 
     @property

@@ -9,33 +9,16 @@ from roseplay.engine.ttft_causes import TTFTCauses
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """What another engine's server measured for a request, in seconds; ``None`` for what it does not report.
+    """What another engine's server measured for a request, in seconds; ``None`` for what it does not report."""
 
-    Attributes:
-        queue_s: time until the request was scheduled.
-        prefill_s: time from then until its first token.
-        decode_s: time from its first token to its last.
-    """
-
-    queue_s: float | None = None
-    prefill_s: float | None = None
-    decode_s: float | None = None
+    queue_s: float | None = None  # time until the request was scheduled
+    prefill_s: float | None = None  # time from then until its first token
+    decode_s: float | None = None  # time from its first token to its last
 
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Times of one request in ns of the engine's clock; the properties are in seconds, ``None`` while undefined.
-
-    Attributes:
-        due_ns: when the request should have been submitted according to the traffic that it belongs to; else ``None``.
-        sent_ns: for a request to another engine's server, when its last byte was written to the socket.
-        first_byte_ns: for such a request, when the first byte of the reply arrived.
-        server: the times that the server itself reports.
-        ttft_causes: the parts of its time to first token; ``None`` before it, and for another engine's request.
-        itl_ns: for each token but the first, the time since the token before it: 0 if both arrived together, as tokens
-            that were drawn in one step do, or tokens in one message of a server.
-        answers: how many answers to its prompt were asked for, if this is the first of them; else ``None``.
-    """
+    """Times of one request in ns of the engine's clock; the properties are in seconds, ``None`` while undefined."""
 
     submitted_ns: int
     prompt_tokens: int
@@ -44,16 +27,21 @@ class RequestMetrics:
     last_token_ns: int | None = None
     finished_ns: int | None = None
     accepted_ns: int | None = None
+    # When the request should have been submitted according to the traffic that it belongs to; else ``None``.
     due_ns: int | None = None
     cached_tokens: int = 0
     shared_tokens: int = 0
     completion_tokens: int = 0
     num_preemptions: int = 0
+    # How many answers to its prompt were asked for, if this is the first of them; else ``None``.
     answers: int | None = 1
+    # For each token but the first, the time since the token before it: 0 if both arrived together, as tokens that were
+    # drawn in one step do, or tokens in one message of a server.
     itl_ns: list[int] = field(default_factory=list)
-    sent_ns: int | None = None
-    first_byte_ns: int | None = None
-    server: ServerTimes | None = None
+    sent_ns: int | None = None  # for a request to another engine's server, when its last byte was written to the socket
+    first_byte_ns: int | None = None  # for such a request, when the first byte of the reply arrived
+    server: ServerTimes | None = None  # the times that the server itself reports
+    # The parts of its time to first token; ``None`` before it, and for another engine's request.
     ttft_causes: TTFTCauses | None = None
 
     def took(self, time_ns: int) -> None:

@@ -24,15 +24,11 @@ if TYPE_CHECKING:
 
 
 class Kept(NamedTuple):
-    """Which streams of ended requests are kept for readers that poll.
+    """Which streams of ended requests are kept for readers that poll."""
 
-    Attributes:
-        seconds: all are kept for this time, several times the interval of the slowest reader that must miss none.
-        streams, tokens: after that, at most so many, with so many tokens in all.
-    """
-
+    # All are kept for this time, several times the interval of the slowest reader that must miss none.
     seconds: float = 1.0
-    streams: int = 256
+    streams: int = 256  # after that, at most so many, with so many tokens in all
     tokens: int = 1 << 17
 
 
@@ -148,15 +144,11 @@ class Load:
 
 @dataclass(slots=True)
 class LoadEvent:
-    """The load of a server at one moment.
-
-    Attributes:
-        total: the load of all its engines together; KV usage is averaged.
-        replicas: the load of each engine by name, if there are several behind one address.
-    """
+    """The load of a server at one moment."""
 
     time_ns: int
-    total: Load = field(default_factory=Load)
+    total: Load = field(default_factory=Load)  # the load of all its engines together; KV usage is averaged
+    # The load of each engine by name, if there are several behind one address.
     replicas: dict[str, Load] = field(default_factory=dict)
     seq: int = -1
 

@@ -17,19 +17,12 @@ _CAUSE_OF = {"blocks": _BLOCKS, "prefill": _BUDGET, "interval": _BUDGET}
 
 
 class TTFTCauses(NamedTuple):
-    """The parts of a time to first token, in seconds; they add up to it.
+    """The parts of a time to first token, in seconds; they add up to it."""
 
-    Attributes:
-        queue_s: waiting in line: for a place in the batch, or for the step in progress at its arrival to end.
-        blocks_s: waiting for free KV blocks.
-        budget_s: waiting for prefill budget, or the prefill interval, before and between the parts of its prompt.
-        computing_s: the steps that worked on it, until its token was published.
-    """
-
-    queue_s: float
-    blocks_s: float
-    budget_s: float
-    computing_s: float
+    queue_s: float  # waiting in line: for a place in the batch, or for the step in progress at its arrival to end
+    blocks_s: float  # waiting for free KV blocks
+    budget_s: float  # waiting for prefill budget, or the prefill interval, before and between the parts of its prompt
+    computing_s: float  # the steps that worked on it, until its token was published
 
 
 class _Wait:

@@ -53,15 +53,11 @@ ANNOUNCE_FROM_S = 0.5  # a longer step is announced, so that the worker does not
 
 @dataclass(slots=True)
 class Flight:
-    """A step in flight: launched, but its result has not been applied yet.
-
-    Attributes:
-        entries: recorded when it was scheduled, since scheduling the next step changes the requests.
-    """
+    """A step in flight: launched, but its result has not been applied yet."""
 
     step: Step
     launched: Launched
-    entries: list[EntryRecord]
+    entries: list[EntryRecord]  # recorded when it was scheduled, since scheduling the next step changes the requests
     start_ns: int
     schedule_ns: int
 

@@ -28,35 +28,24 @@ Forward = Callable[[PagedBatch], torch.Tensor]
 
 
 class Computed(NamedTuple):
-    """A step's logits; the tensors are valid until the next step.
+    """A step's logits; the tensors are valid until the next step."""
 
-    Attributes:
-        logits: of ``HostBatch.logits_rows``, ``[wanted, vocabulary]``, in the model's dtype.
-        replayed: whether a replay computed them; None if there are no replays.
-        argmax: each row's likeliest token, see ``sampler.likeliest``, if it was computed with the logits.
-    """
-
-    logits: torch.Tensor
-    replayed: bool | None
+    logits: torch.Tensor  # of ``HostBatch.logits_rows``, ``[wanted, vocabulary]``, in the model's dtype
+    replayed: bool | None  # whether a replay computed them; None if there are no replays
+    # Each row's likeliest token, see ``sampler.likeliest``, if it was computed with the logits.
     argmax: torch.Tensor | None = None
 
 
 class Parts(NamedTuple):
-    """What an accelerator works with.
+    """What an accelerator works with."""
 
-    Attributes:
-        forward: computes a batch's logits, ``[wanted, vocabulary]``, by running the model.
-        loaded: the model, after ``prepare``.
-        backend: its attention.
-        reporter: receives the progress of the stage "kernels", which has begun, and of "warm-up", which begins here.
-        states: the recurrent states that ``forward`` reads and writes; None for a model that keeps none.
-    """
-
-    forward: Forward
-    loaded: LoadedModel
-    backend: AttentionBackend
+    forward: Forward  # computes a batch's logits, ``[wanted, vocabulary]``, by running the model
+    loaded: LoadedModel  # the model, after ``prepare``
+    backend: AttentionBackend  # its attention
     config: EngineConfig
+    # Receives the progress of the stage "kernels", which has begun, and of "warm-up", which begins here.
     reporter: Reporter
+    # The recurrent states that ``forward`` reads and writes; None for a model that keeps none.
     states: StatePool | None = None
 
 

@@ -21,15 +21,10 @@ _FEW = 256  # numbers; see ``_extremes``
 
 @dataclass(slots=True)
 class Drawn:
-    """Tokens drawn by the previous step that are still on the device: the next step may be packed before they are read.
+    """Tokens drawn by the previous step that are still on the device: the next step may be packed before they are read."""
 
-    Attributes:
-        tokens: the tokens, int64 ``[drawn]``; negative where nothing could be drawn.
-        row_of: the row in ``tokens`` of each request id.
-    """
-
-    tokens: torch.Tensor
-    row_of: Mapping[int, int]
+    tokens: torch.Tensor  # the tokens, int64 ``[drawn]``; negative where nothing could be drawn
+    row_of: Mapping[int, int]  # the row in ``tokens`` of each request id
 
     def select(self, rows: torch.Tensor) -> torch.Tensor:
         """Returns the tokens of some rows; token 0, with which a request runs on until the host ends it, if it has none."""
@@ -42,31 +37,23 @@ class PagedBatch:
 
     Tensors are int64 on the model's device; the arrays named ``host_...`` are copies on the host, so that reading them does
     not wait for the device.
-
-    Attributes:
-        input_ids, positions: ``[tokens]``.
-        slot_mapping: ``[tokens]``: ``block * block_size + offset`` of each token's key and value.
-        cu_seqlens_q: ``[rows + 1]``: row r's tokens are ``cu_seqlens_q[r] : cu_seqlens_q[r + 1]``.
-        seq_lens: ``[rows]``: tokens of the request in the cache after this step's append.
-        block_tables: ``[rows, most blocks]``, padded with 0.
-        logits_rows: ``[wanted]``: tokens whose logits are wanted (the last ones of rows); None for all tokens.
-        batched_append: keys and values are written once per layer, else once per row and layer.
-        host_state_slots: ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
-        memo: values that a backend computes in one layer and reuses in the other layers.
     """
 
-    input_ids: torch.Tensor
+    input_ids: torch.Tensor  # ``[tokens]``
     positions: torch.Tensor
-    slot_mapping: torch.Tensor
-    cu_seqlens_q: torch.Tensor
-    seq_lens: torch.Tensor
-    block_tables: torch.Tensor
+    slot_mapping: torch.Tensor  # ``[tokens]``: ``block * block_size + offset`` of each token's key and value
+    cu_seqlens_q: torch.Tensor  # ``[rows + 1]``: row r's tokens are ``cu_seqlens_q[r] : cu_seqlens_q[r + 1]``
+    seq_lens: torch.Tensor  # ``[rows]``: tokens of the request in the cache after this step's append
+    block_tables: torch.Tensor  # ``[rows, most blocks]``, padded with 0
+    # ``[wanted]``: tokens whose logits are wanted (the last ones of rows); None for all tokens.
     logits_rows: torch.Tensor | None
     host_cu_seqlens_q: Ints
     host_seq_lens: Ints
     host_block_tables: Ints
-    batched_append: bool = True
+    batched_append: bool = True  # keys and values are written once per layer, else once per row and layer
+    # ``[rows]``: the state slot of each row's request, 0 for a model without recurrent layers.
     host_state_slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    # Values that a backend computes in one layer and reuses in the other layers.
     memo: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
@@ -80,15 +67,7 @@ class PagedBatch:
 
 @dataclass(slots=True)
 class HostBatch:
-    """A ``PagedBatch`` on the host; attributes of the same name mean the same.
-
-    Attributes:
-        placeholder_positions: indices in ``input_ids`` of tokens that the previous step draws and the host does not know
-            yet (``input_ids`` has 0 there).
-        drawn_rows: their rows in ``Drawn.tokens``.
-        cuda_graphs: whether the step may be replayed as a CUDA graph.
-        state_slots: as ``PagedBatch.host_state_slots``.
-    """
+    """A ``PagedBatch`` on the host; attributes of the same name mean the same."""
 
     input_ids: Ints
     positions: Ints
@@ -97,11 +76,13 @@ class HostBatch:
     seq_lens: Ints
     block_tables: Ints
     logits_rows: Ints
+    # Indices in ``input_ids`` of tokens that the previous step draws and the host does not know yet (``input_ids`` has
+    # 0 there).
     placeholder_positions: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    drawn_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    drawn_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # their rows in ``Drawn.tokens``
     batched_append: bool = True
-    cuda_graphs: bool = True
-    state_slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    cuda_graphs: bool = True  # whether the step may be replayed as a CUDA graph
+    state_slots: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # as ``PagedBatch.host_state_slots``
 
     @property
     def num_tokens(self) -> int:

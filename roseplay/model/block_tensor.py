@@ -24,16 +24,11 @@ class BlockTensor(torch.Tensor):
     """A matrix ``[out, in]`` whose rows are stored in blocks.
 
     Kernels that know the format read the blocks. Every other operation dequantizes the whole matrix.
-
-    Attributes:
-        stored: uint8 ``[rows, bytes of a row]``, for instance a part of a mapped file.
-        kind: ggml's name of the blocks' type.
-        order: the stored row of each row of the matrix; None if they have the same order.
     """
 
-    stored: Any
-    kind: str
-    order: Any
+    stored: Any  # uint8 ``[rows, bytes of a row]``, for instance a part of a mapped file
+    kind: str  # ggml's name of the blocks' type
+    order: Any  # the stored row of each row of the matrix; None if they have the same order
 
     @staticmethod
     def __new__(cls, stored: Any, kind: str, order: Any, dtype: torch.dtype) -> BlockTensor:

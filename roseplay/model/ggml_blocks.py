@@ -14,17 +14,11 @@ Bytes = Any  # uint8 [rows, stored blocks, bytes of one]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How weights are stored: ``scale * (number - offset)``, or ``scale * number + minimum``.
+    """How weights are stored: ``scale * (number - offset)``, or ``scale * number + minimum``."""
 
-    Attributes:
-        bits: of a number, which is unsigned.
-        scales: scales of an output in a block: one, or two for 16 inputs each.
-        offset: None if each output of a block has a minimum.
-    """
-
-    bits: int
-    scales: int = 1
-    offset: int | None = None
+    bits: int  # of a number, which is unsigned
+    scales: int = 1  # scales of an output in a block: one, or two for 16 inputs each
+    offset: int | None = None  # None if each output of a block has a minimum
 
     @classmethod
     def of(cls, bits: int, scales: int, offset: int) -> Format:
@@ -39,17 +33,11 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Rows of blocks.
+    """Rows of blocks."""
 
-    Attributes:
-        numbers: uint8 ``[rows, blocks, 32]``; with four bits ``[rows, blocks, 16]``, the last 16 in the upper halves.
-        scales: float16 ``[rows, blocks, scales]``.
-        minima: float16 ``[rows, blocks]``; None if the format has none.
-    """
-
-    numbers: Any
-    scales: Any
-    minima: Any = None
+    numbers: Any  # uint8 ``[rows, blocks, 32]``; with four bits ``[rows, blocks, 16]``, the last 16 in the upper halves
+    scales: Any  # float16 ``[rows, blocks, scales]``
+    minima: Any = None  # float16 ``[rows, blocks]``; None if the format has none
 
 
 def read_q4_0(of: Bytes) -> Blocks:

@@ -18,13 +18,9 @@ from roseplay.own_models import gguf_packages_missing
 
 @dataclass(frozen=True)
 class GgufModel:
-    """A model in one GGUF file, or in several parts.
+    """A model in one GGUF file, or in several parts."""
 
-    Attributes:
-        headers: the header of each file, in order. The first one has the metadata.
-    """
-
-    headers: tuple[GgufHeader, ...]
+    headers: tuple[GgufHeader, ...]  # of each file, in order; the first one has the metadata
 
     @property
     def first(self) -> GgufHeader:

@@ -95,18 +95,12 @@ class GgufError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file.
-
-    Attributes:
-        shape: dimensions, outermost first.
-        type: ggml's number for the format that the tensor is stored in.
-        offset: offset of its first byte in the file.
-    """
+    """A tensor of a file."""
 
     name: str
-    shape: tuple[int, ...]
-    type: int
-    offset: int
+    shape: tuple[int, ...]  # dimensions, outermost first
+    type: int  # ggml's number for the format that the tensor is stored in
+    offset: int  # offset of its first byte in the file
 
     @property
     def numel(self) -> int:
@@ -115,30 +109,21 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the metadata.
+    """A value of the metadata."""
 
-    Attributes:
-        value: a number, a string, or a list. A list that was not read is represented by its length.
-        type: ggml's number for the type of the value, or of an array's elements.
-    """
-
-    value: Any
-    type: int
+    value: Any  # a number, a string, or a list; the length of a list that was not read
+    type: int  # ggml's number for the type of the value, or of an array's elements
     is_array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The header of one file.
-
-    Attributes:
-        alignment: bytes; each tensor begins at a multiple of it, counted from the first.
-    """
+    """The header of one file."""
 
     file: Path
     metadata: dict[str, Value]
     tensors: tuple[StoredTensor, ...]
-    alignment: int
+    alignment: int  # bytes; each tensor begins at a multiple of it, counted from the first
 
     def get(self, key: str, default: Any = None) -> Any:
         """Returns a value of the metadata."""

@@ -36,15 +36,11 @@ _WHITESPACE: Any = {"whitespace_pattern": r"( |\r?\n[ \t]{0,32})"}
 
 @dataclass(slots=True)
 class _Compiled:
-    """A compiled grammar, which all its matchers share; after one of them fails, as when its lexer grows too large, each would.
-
-    Attributes:
-        size: bytes that it takes.
-    """
+    """A compiled grammar, which all its matchers share; after one of them fails, as when its lexer grows too large, each would."""
 
     ll: LLMatcher
     tokenizer: LLTokenizer
-    size: int
+    size: int  # bytes that it takes
     failed: bool = False
 
 

@@ -50,26 +50,18 @@ class DeviceTimer:
 
 @dataclass(slots=True)
 class LaunchedStep:
-    """A step that was launched.
-
-    Attributes:
-        draws: the drawn tokens; None if the step draws none.
-        prepare_ns, forward_ns, sample_ns, replayed: as in ``StepResult``.
-        observe: called with the step and the seconds that it took.
-        masks: the masks that were applied.
-        prompt_logprobs: the log-probabilities of prompt tokens; None if the step wants none.
-    """
+    """A step that was launched."""
 
     step: Step
-    draws: Draws | None
+    draws: Draws | None  # the drawn tokens; None if the step draws none
     timer: DeviceTimer
-    prepare_ns: int
+    prepare_ns: int  # as in ``StepResult``
     forward_ns: int
     sample_ns: int
     replayed: bool | None
-    observe: Callable[[Step, float], None]
-    prompt_logprobs: PromptLogprobs | None = None
-    masks: StepMasks | None = None
+    observe: Callable[[Step, float], None]  # called with the step and the seconds that it took
+    prompt_logprobs: PromptLogprobs | None = None  # the log-probabilities of prompt tokens; None if the step wants none
+    masks: StepMasks | None = None  # the masks that were applied
 
     def result(self) -> StepResult:
         """Wait for the step and return its result. Raises ``DeviceLostError`` if the GPU can no longer be used."""

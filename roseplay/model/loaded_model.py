@@ -17,39 +17,25 @@ from roseplay.model.states import StateShapes
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run on paged attention.
+    """A model ready to run on paged attention."""
 
-    Attributes:
-        model: the model in eval mode, on ``device``, in ``dtype``.
-        config: the transformers config.
-        name: the name, path or hub id that was asked for.
-        max_model_len: longest prompt plus answer, in tokens.
-        eos_token_ids: ids of tokens that end an answer, from the generation config, else from the config.
-        kv_shapes: what each attention layer caches, by ``layer_idx``.
-        state_shapes: the state that each recurrent layer keeps for a request, by ``layer_idx``; empty for most models.
-        vocab_size: number of logits per token.
-        num_embeddings: number of token ids that the model accepts.
-        num_parameters: number of parameters of the whole model, even if this process has only a part; tied ones count
-            once.
-        weight_bytes: bytes of the whole model's parameters that one step reads.
-        sampling_defaults: fields of ``SamplingParams`` from the generation config.
-        choices: how the loaded model differs from the published checkpoint.
-    """
-
-    model: PreTrainedModel
-    config: Any
-    name: str
+    model: PreTrainedModel  # the model in eval mode, on ``device``, in ``dtype``
+    config: Any  # the transformers config
+    name: str  # the name, path or hub id that was asked for
     device: torch.device
     dtype: torch.dtype
-    max_model_len: int
-    eos_token_ids: frozenset[int]
-    kv_shapes: dict[int, LayerShape]
+    max_model_len: int  # longest prompt plus answer, in tokens
+    eos_token_ids: frozenset[int]  # ids of tokens that end an answer, from the generation config, else from the config
+    kv_shapes: dict[int, LayerShape]  # what each attention layer caches, by ``layer_idx``
+    # The state that each recurrent layer keeps for a request, by ``layer_idx``; empty for most models.
     state_shapes: StateShapes
-    vocab_size: int
-    num_embeddings: int
+    vocab_size: int  # number of logits per token
+    num_embeddings: int  # number of token ids that the model accepts
+    # Number of parameters of the whole model, even if this process has only a part; tied ones count once.
     num_parameters: int
-    weight_bytes: int
-    choices: tuple[Choice, ...] = ()
+    weight_bytes: int  # bytes of the whole model's parameters that one step reads
+    choices: tuple[Choice, ...] = ()  # how the loaded model differs from the published checkpoint
+    # Fields of ``SamplingParams`` from the generation config.
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)
 
 

@@ -36,16 +36,12 @@ from roseplay.model.upload import pack_ints
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """A batch to run the model on. Token ids, positions, slots and logits rows are broadcast separately.
-
-    Attributes:
-        num_logits: number of rows of logits that are wanted; None for all.
-    """
+    """A batch to run the model on. Token ids, positions, slots and logits rows are broadcast separately."""
 
     cu_seqlens_q: Ints
     seq_lens: Ints
     block_tables: Ints
-    num_logits: int | None
+    num_logits: int | None  # number of rows of logits that are wanted; None for all
     batched_append: bool
 
 

@@ -38,15 +38,10 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The adjustments that a model turned out to need.
+    """The adjustments that a model turned out to need."""
 
-    Attributes:
-        patterns_from_config: whether to call ``adopt_config_patterns``.
-        one_by_one: whether its recurrent layers can continue from a state only token by token.
-    """
-
-    patterns_from_config: bool = False
-    one_by_one: bool = False
+    patterns_from_config: bool = False  # whether to call ``adopt_config_patterns``
+    one_by_one: bool = False  # whether its recurrent layers can continue from a state only token by token
 
 
 def probe(config: Any, *, name: str, build: Callable[[Any], PreTrainedModel]) -> Tried:

@@ -38,20 +38,13 @@ _HUB_ID = r"[\w.-]+/[\w.-]+"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a model's files are.
+    """Where a model's files are."""
 
-    Attributes:
-        name: the model's name: that of its directory or file, or its hub id.
-        place: a directory, or a hub id.
-        local: whether ``place`` is a directory.
-        gguf: the model's GGUF file in ``place`` (the first part of a split one). With a hub id, it may also be a
-            quantization such as ``Q4_K_M``, or empty if the repository has only one file. None for a model in the
-            format of transformers.
-    """
-
-    name: str
-    place: str
-    local: bool
+    name: str  # the model's name: that of its directory or file, or its hub id
+    place: str  # a directory, or a hub id
+    local: bool  # whether ``place`` is a directory
+    # The model's GGUF file in ``place`` (the first part of a split one). With a hub id, it may also be a quantization
+    # such as ``Q4_K_M``, or empty if the repository has only one file. None for a model in the format of transformers.
     gguf: str | None = None
 
     @property

@@ -158,19 +158,12 @@ def stateful_modules(model: nn.Module) -> list[tuple[nn.Module, StatefulForward]
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows of a batch that a module computes at once.
+    """Rows of a batch that a module computes at once."""
 
-    Attributes:
-        count: number of tokens in each row.
-        fresh: whether these are the first tokens of their requests.
-        tokens: index of the tokens in the packed row.
-        slots: the state slots of the rows' requests.
-    """
-
-    count: int
-    fresh: bool
-    tokens: slice | torch.Tensor
-    slots: torch.Tensor
+    count: int  # number of tokens in each row
+    fresh: bool  # whether these are the first tokens of their requests
+    tokens: slice | torch.Tensor  # index of the tokens in the packed row
+    slots: torch.Tensor  # the state slots of the rows' requests
 
 
 def _groups(batch: PagedBatch) -> list[_Group]:

@@ -29,17 +29,11 @@ class StateSlotsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StateShape:
-    """One tensor of a layer's state.
+    """One tensor of a layer's state."""
 
-    Attributes:
-        kind: ``conv_states`` or ``recurrent_states``, as in transformers' ``LinearAttentionLayer``.
-        index: its index among the layer's states of this kind.
-        shape: its shape for one request.
-    """
-
-    kind: str
-    index: int
-    shape: tuple[int, ...]
+    kind: str  # ``conv_states`` or ``recurrent_states``, as in transformers' ``LinearAttentionLayer``
+    index: int  # its index among the layer's states of this kind
+    shape: tuple[int, ...]  # its shape for one request
     dtype: torch.dtype
 
     @property
@@ -56,46 +50,31 @@ class PackedRows:
 
     A row whose ``seq_len`` is its number of tokens holds the first tokens of its request: it begins with a state of zeros,
     whatever its slot holds. Rows may be empty.
-
-    Attributes:
-        cu_seqlens, seq_lens: int64 ``[rows + 1]`` and ``[rows]``, on the model's device.
-        host_cu_seqlens: a copy on the host.
-        memo: values that a function computes in one layer and reuses in the other layers.
     """
 
-    cu_seqlens: torch.Tensor
+    cu_seqlens: torch.Tensor  # int64 ``[rows + 1]`` and ``[rows]``, on the model's device
     seq_lens: torch.Tensor
-    host_cu_seqlens: npt.NDArray[np.int64]
-    memo: dict[Hashable, Any]
+    host_cu_seqlens: npt.NDArray[np.int64]  # a copy on the host
+    memo: dict[Hashable, Any]  # values that a function computes in one layer and reuses in the other layers
 
 
 @dataclass(frozen=True, slots=True)
 class SlotStates:
-    """One tensor of a layer's state for some requests, for functions that update states in place.
+    """One tensor of a layer's state for some requests, for functions that update states in place."""
 
-    Attributes:
-        tensor: the states in all slots, ``[slots, ...]``.
-        slots: the requests' slots, int64 ``[requests]``.
-        rows: the requests' tokens, in a function that computes all rows of a packed batch; None in one that computes a
-            single token of each request.
-    """
-
-    tensor: torch.Tensor
-    slots: torch.Tensor
+    tensor: torch.Tensor  # the states in all slots, ``[slots, ...]``
+    slots: torch.Tensor  # the requests' slots, int64 ``[requests]``
+    # The requests' tokens, in a function that computes all rows of a packed batch; None in one that computes a single
+    # token of each request.
     rows: PackedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PackedInputs:
-    """The inputs of a convolution over all rows of a packed batch.
+    """The inputs of a convolution over all rows of a packed batch."""
 
-    Attributes:
-        tensor: ``[1, channels, tokens]``.
-        states: the last inputs before those of each row, ``[slots, channels, inputs]``.
-    """
-
-    tensor: torch.Tensor
-    states: SlotStates
+    tensor: torch.Tensor  # ``[1, channels, tokens]``
+    states: SlotStates  # the last inputs before those of each row, ``[slots, channels, inputs]``
 
 
 def bytes_per_slot(shapes: StateShapes) -> int:

@@ -26,17 +26,11 @@ NOT_TEXT = re.compile(r"^(model\.)?(visual|vision_tower|vision_model|multi_modal
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """The part of a checkpoint that is served.
+    """The part of a checkpoint that is served."""
 
-    Attributes:
-        config: config of a causal language model.
-        whole: class name of the whole model.
-        alone: whether only this part is read; otherwise the whole model is loaded, and the rest is not used.
-    """
-
-    config: Any
-    whole: str
-    alone: bool = True
+    config: Any  # config of a causal language model
+    whole: str  # class name of the whole model
+    alone: bool = True  # whether only this part is read; otherwise the whole model is loaded, and the rest is not used
 
     @property
     def choice(self) -> Choice:

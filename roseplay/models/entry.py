@@ -34,30 +34,18 @@ _DEQUANTIZED = ("fp8", "mxfp4")  # methods that the loader supports
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model that may be loaded.
+    """A model that may be loaded."""
 
-    Attributes:
-        name: the name to display.
-        model: the argument of ``Engine`` that loads it.
-        source: where it was found.
-        size: bytes on disk.
-        type: how its weights are stored, such as ``bfloat16`` or ``Q4_K_M``; empty if not known.
-        architecture: its family, such as ``llama``.
-        parameters: number of parameters; None if not known.
-        context: context length in tokens; None if not known.
-        weight_bytes: least memory that its weights take once loaded, on a CPU; None if not known.
-        refused: one line that says why it cannot be served, without paths; None if nothing is known to prevent it.
-    """
-
-    name: str
-    model: str
-    source: str
-    size: int = 0
-    type: str = ""
-    architecture: str = ""
-    parameters: int | None = None
-    context: int | None = None
-    weight_bytes: int | None = None
+    name: str  # the name to display
+    model: str  # the argument of ``Engine`` that loads it
+    source: str  # where it was found
+    size: int = 0  # bytes on disk
+    type: str = ""  # how its weights are stored, such as ``bfloat16`` or ``Q4_K_M``; empty if not known
+    architecture: str = ""  # its family, such as ``llama``
+    parameters: int | None = None  # number of parameters; None if not known
+    context: int | None = None  # context length in tokens; None if not known
+    weight_bytes: int | None = None  # least memory that its weights take once loaded, on a CPU; None if not known
+    # One line that says why it cannot be served, without paths; None if nothing is known to prevent it.
     refused: str | None = None
 
     def needed_bytes(self, *, on_gpu: bool) -> int | None:

@@ -50,21 +50,14 @@ _MESSAGES: TypeAdapter[list[CheckedMessage]] = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer so far.
+    """An answer so far."""
 
-    Attributes:
-        text: of the tokens below; once ended, including text that the end added.
-        ends: where in ``text`` each token ends, in characters; text after the last token's end also belongs to it.
-        times_ns: when each token was published.
-        figures: state, counts and latencies, see ``figures_of``.
-        late: see ``TrackedRequest``.
-    """
-
-    text: str
+    text: str  # of the tokens below; once ended, including text that the end added
+    # Where in ``text`` each token ends, in characters; text after the last token's end also belongs to it.
     ends: Sequence[int]
-    times_ns: Sequence[int]
-    figures: dict[str, Any]
-    late: Sequence[tuple[float, float]] = ()
+    times_ns: Sequence[int]  # when each token was published
+    figures: dict[str, Any]  # state, counts and latencies, see ``figures_of``
+    late: Sequence[tuple[float, float]] = ()  # see ``TrackedRequest``
 
 
 class Turn:

@@ -13,17 +13,13 @@ from roseplay.engine.engine_like import EngineLike
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """An engine that runs elsewhere.
+    """An engine that runs elsewhere."""
 
-    Attributes:
-        name: as the page shows it while it connects.
-        open: connects to it. Called with a function that takes a line on what it waits for, and an event that is set
-            to cancel it. Raises ``EngineStartError``.
-        flag: that asked for it, such as ``--url``, and what it does, for the refusal of flags that need an engine here.
-    """
-
-    name: str
+    name: str  # as the page shows it while it connects
+    # Connects to it. Called with a function that takes a line on what it waits for, and an event that is set to cancel
+    # it. Raises ``EngineStartError``.
     open: Callable[[Callable[[str], None], threading.Event], EngineLike]
+    # The flag that asked for it, such as ``--url``, and what it does, to refuse flags that need an engine here.
     flag: str
 
 

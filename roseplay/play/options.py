@@ -22,15 +22,7 @@ PORT = 7860
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The parsed command line.
-
-    Attributes:
-        chosen: message about the model that was chosen because none was asked for.
-        elsewhere: the engine to show instead of one here.
-        asked: the engine settings given on the command line.
-        view: which controls the page shows at first: "full", "simple", or what suits the visitor.
-        models: those that the page offers; if empty, and the page is private, this machine's.
-    """
+    """The parsed command line."""
 
     model: str
     server: ServerOptions
@@ -38,11 +30,11 @@ class Options:
     knobs: Knobs
     record: str | None = None
     replay: str | None = None
-    elsewhere: Elsewhere | None = None
-    chosen: str | None = None
-    models: tuple[str, ...] = ()
-    view: str | None = None
-    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    elsewhere: Elsewhere | None = None  # the engine to show instead of one here
+    chosen: str | None = None  # message about the model that was chosen because none was asked for
+    models: tuple[str, ...] = ()  # those that the page offers; if empty, and the page is private, this machine's
+    view: str | None = None  # which controls the page shows at first: "full", "simple", or what suits the visitor
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the engine settings given on the command line
 
     @property
     def is_private(self) -> bool:

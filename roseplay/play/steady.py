@@ -23,21 +23,13 @@ MOST_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyPlan:
-    """The requests to send. Raises ``ValueError`` for a value out of range.
+    """The requests to send. Raises ``ValueError`` for a value out of range."""
 
-    Attributes:
-        rate: requests per second, on average.
-        spacing: ``poisson`` draws random gaps between requests, ``even`` keeps them equal.
-        kind: of the prompts, as for a burst.
-        max_new_tokens: of each answer.
-        seed: the same seed gives the same prompts, and with ``poisson`` the same gaps.
-    """
-
-    rate: float
-    spacing: Spacing
-    kind: str
-    max_new_tokens: int
-    seed: int
+    rate: float  # requests per second, on average
+    spacing: Spacing  # ``poisson`` draws random gaps between requests, ``even`` keeps them equal
+    kind: str  # of the prompts, as for a burst
+    max_new_tokens: int  # of each answer
+    seed: int  # the same seed gives the same prompts, and with ``poisson`` the same gaps
 
     def __post_init__(self) -> None:
         check_rate(self.rate)

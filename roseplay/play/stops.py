@@ -14,14 +14,10 @@ UNLIMITED = "∞"
 
 @dataclass(frozen=True)
 class Stops:
-    """The values of a slider's positions; ``None`` is unlimited, and comes twice at the end to set it apart.
-
-    Attributes:
-        marks: the values that are labelled below the track.
-    """
+    """The values of a slider's positions; ``None`` is unlimited, and comes twice at the end to set it apart."""
 
     values: tuple[float | None, ...]
-    marks: tuple[float | None, ...] = ()
+    marks: tuple[float | None, ...] = ()  # the values that are labelled below the track
 
     def place(self, value: float | None) -> int:
         """Returns the position nearest to a value, on a logarithmic scale."""

@@ -45,39 +45,25 @@ class MakeService(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A tab between Live and Traces, where an engine runs.
+    """A tab between Live and Traces, where an engine runs."""
 
-    Attributes:
-        name: of its service, routes (``/ui/NAME``), elements (``rp-NAME``), scripts (``NAME/…``), and in polls, which
-            say whether it is ``running``.
-        busy: a sentence that refuses a demo while it is running.
-        make: makes its service.
-        router: returns its routes, for a ``PageHost``.
-        build: adds its Gradio controls where it is called.
-        max_body: the most bytes of a body that is posted to its routes.
-        static: the folder of its scripts and styles. Its scripts import the page's as ``page/…``.
-        entry: the script that is loaded with the page; all others are loaded with the tab.
-        styles: style sheets in their order, after the page's.
-        glossary: terms that its elements explain, as in ``play.terms.GLOSSARY``.
-        given: data for its scripts.
-        about: sentences for the help.
-        keys: its keys with what they do, for the help.
-    """
-
+    # Of its service, routes (``/ui/NAME``), elements (``rp-NAME``), scripts (``NAME/…``), and in polls, which say
+    # whether it is ``running``.
     name: str
     title: str
-    busy: str
-    make: MakeService
-    router: Callable[[Any], APIRouter]
-    build: Callable[[], None]
-    max_body: int
-    static: Path
-    entry: str
-    styles: Sequence[str] = ()
+    busy: str  # a sentence that refuses a demo while it is running
+    make: MakeService  # makes its service
+    router: Callable[[Any], APIRouter]  # returns its routes, for a ``PageHost``
+    build: Callable[[], None]  # adds its Gradio controls where it is called
+    max_body: int  # the most bytes of a body that is posted to its routes
+    static: Path  # the folder of its scripts and styles; its scripts import the page's as ``page/…``
+    entry: str  # the script that is loaded with the page; all others are loaded with the tab
+    styles: Sequence[str] = ()  # style sheets in their order, after the page's
+    # Terms that its elements explain, as in ``play.terms.GLOSSARY``.
     glossary: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    given: Mapping[str, Any] = field(default_factory=dict)
-    about: Sequence[str] = ()
-    keys: Sequence[tuple[str, str]] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)  # data for its scripts
+    about: Sequence[str] = ()  # sentences for the help
+    keys: Sequence[tuple[str, str]] = ()  # its keys with what they do, for the help
 
 
 def added_tabs() -> tuple[Tab, ...]:

@@ -25,19 +25,14 @@ class RecordingError(ValueError):
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run.
+    """A recorded run."""
 
-    Attributes:
-        name: the file's name, for messages.
-        header: the first line: ``info``, ``knobs``, ``environment``, ``snapshot``, the time and roseplay's version.
-        frames: oldest first, as sent by ``/ui/delta``, with ``titles``, ``texts`` and ``tenants`` if they were recorded.
-        cut: the last line was incomplete, as after a crash, and was dropped.
-    """
-
-    name: str
+    name: str  # the file's name, for messages
+    # The first line: ``info``, ``knobs``, ``environment``, ``snapshot``, the time and roseplay's version.
     header: dict[str, Any]
+    # Oldest first, as sent by ``/ui/delta``, with ``titles``, ``texts`` and ``tenants`` if they were recorded.
     frames: list[dict[str, Any]]
-    cut: bool = False
+    cut: bool = False  # the last line was incomplete, as after a crash, and was dropped
 
     @property
     def info(self) -> EngineInfo:

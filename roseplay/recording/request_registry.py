@@ -17,24 +17,15 @@ MOST_SENDERS = 1 << 14  # requests whose sender is remembered
 
 @dataclass(slots=True, eq=False)
 class TrackedRequest(RequestFacts):
-    """One request and its sender.
+    """One request and its sender."""
 
-    Attributes:
-        stream: the engine's stream (text, token times, metrics).
-        title: its prompt, as displayed.
-        tab: id of the tab whose lease keeps it alive; "" for programs, which have none.
-        stopping: an abort was requested; the current step is finished first.
-        reached: the most prompt tokens that its blocks ever held; a preemption does not lower it.
-        counted: its prompt tokens included in the totals.
-        late: its tokens that came late, as the time and the gap that was usual then, in ms of the page's clock.
-    """
-
-    stream: Stream
-    tab: str = ""
-    title: str = ""
-    stopping: bool = False
-    reached: int = 0
-    counted: int = 0
+    stream: Stream  # the engine's stream (text, token times, metrics)
+    tab: str = ""  # id of the tab whose lease keeps it alive; "" for programs, which have none
+    title: str = ""  # its prompt, as displayed
+    stopping: bool = False  # an abort was requested; the current step is finished first
+    reached: int = 0  # the most prompt tokens that its blocks ever held; a preemption does not lower it
+    counted: int = 0  # its prompt tokens included in the totals
+    # Its tokens that came late, as the time and the gap that was usual then, in ms of the page's clock.
     late: list[tuple[float, float]] = field(default_factory=list)
 
     @property

@@ -33,23 +33,15 @@ class TokenRun(NamedTuple):
 
 @dataclass(slots=True)
 class RequestRun(RequestRecord):
-    """One request. Events that precede the run have no times; the number of its tenant may be unknown.
-
-    Attributes:
-        tenant_name: its tenant's name, if it was recorded.
-        skipped: number of its tokens that are not in ``token_runs``, as they precede the run.
-        token_runs: its tokens, if the whole run is kept.
-        texts: by token index; empty if they were not recorded.
-        preempted, resumed, copied: times of these events.
-    """
+    """One request. Events that precede the run have no times; the number of its tenant may be unknown."""
 
     request_id: int
     title: str | None = None
-    tenant_name: str | None = None
-    skipped: int = 0
-    token_runs: list[TokenRun] = field(default_factory=list)
-    texts: dict[int, str] = field(default_factory=dict)
-    preempted: list[float] = field(default_factory=list)
+    tenant_name: str | None = None  # its tenant's name, if it was recorded
+    skipped: int = 0  # number of its tokens that are not in ``token_runs``, as they precede the run
+    token_runs: list[TokenRun] = field(default_factory=list)  # its tokens, if the whole run is kept
+    texts: dict[int, str] = field(default_factory=dict)  # by token index; empty if they were not recorded
+    preempted: list[float] = field(default_factory=list)  # times of these three events
     resumed: list[float] = field(default_factory=list)
     copied: list[float] = field(default_factory=list)
 

@@ -34,28 +34,19 @@ _IN_THREAD_FROM = 2000  # log-probabilities of an answer; encoding this many tak
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The streams of one API request, and how its answer is labelled.
-
-    Attributes:
-        chat: whether it answers a chat; otherwise a completion.
-        answers_each: how many consecutive streams answer the same prompt.
-        tokenizer: gives the texts of tokens.
-        prompts: the texts with which the answers to each prompt begin; empty if they repeat nothing.
-        prompt_only: only the prompts were asked for; what was sampled after them is not shown.
-        shows_ids: whether the ids of the tokens of prompts and answers are shown.
-        ids_as_texts: whether log-probabilities name tokens by their ids.
-        prompt_logprobs: how many of the likeliest tokens are shown for each token of a prompt; None if none is.
-    """
+    """The streams of one API request, and how its answer is labelled."""
 
     streams: Sequence[Stream]
     model: str
-    chat: bool
-    answers_each: int
-    tokenizer: Any | None
+    chat: bool  # whether it answers a chat; otherwise a completion
+    answers_each: int  # how many consecutive streams answer the same prompt
+    tokenizer: Any | None  # gives the texts of tokens
+    # The texts with which the answers to each prompt begin; empty if they repeat nothing.
     prompts: Sequence[PromptText] = ()
-    prompt_only: bool = False
-    shows_ids: bool = False
-    ids_as_texts: bool = False
+    prompt_only: bool = False  # only the prompts were asked for; what was sampled after them is not shown
+    shows_ids: bool = False  # whether the ids of the tokens of prompts and answers are shown
+    ids_as_texts: bool = False  # whether log-probabilities name tokens by their ids
+    # How many of the likeliest tokens are shown for each token of a prompt; None if none is.
     prompt_logprobs: int | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     id: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -178,12 +178,9 @@ else:
 class Sampling(_SamplingFields):
     """The fields that completions and chats share. ``SamplingParams`` declares the sampling parameters among them, and
     checks their ranges.
-
-    Attributes:
-        prompt_field: name of the field with the prompt.
     """
 
-    prompt_field: ClassVar[str]
+    prompt_field: ClassVar[str]  # name of the field with the prompt
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = 1

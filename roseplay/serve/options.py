@@ -27,26 +27,18 @@ LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a server listens, which clients it admits, and what it logs.
-
-    Attributes:
-        api_key: required of every client, unless None.
-        grace_s: how long API requests may take to finish when the server shuts down.
-        otlp_traces_endpoint: where a span of each API request is sent; None sends none.
-        served_model_name: names that the model answers to, see ``ModelNames``.
-        allow_origin: web sites whose pages may use the API, see ``Guard``.
-    """
+    """How a server listens, which clients it admits, and what it logs."""
 
     host: str = "127.0.0.1"
     port: int = 0
     allow_host: tuple[str, ...] = ()
-    api_key: str | None = None
+    api_key: str | None = None  # required of every client, unless None
     log_level: str = "warning"
     log_requests: bool = False
-    grace_s: float = 30.0
-    otlp_traces_endpoint: str | None = None
-    served_model_name: tuple[str, ...] = ()
-    allow_origin: tuple[str, ...] = ()
+    grace_s: float = 30.0  # how long API requests may take to finish when the server shuts down
+    otlp_traces_endpoint: str | None = None  # where a span of each API request is sent; None sends none
+    served_model_name: tuple[str, ...] = ()  # names that the model answers to, see ``ModelNames``
+    allow_origin: tuple[str, ...] = ()  # web sites whose pages may use the API, see ``Guard``
 
     def traces(self) -> Traces | None:
         """Returns the sender of spans, if one was asked for. The caller closes it."""

@@ -20,19 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """The parsed command line.
-
-    Attributes:
-        opener: starts what is served, if an extension's flags ask for it; None serves one engine.
-        chosen: message about the model that was chosen because none was asked for.
-    """
+    """The parsed command line."""
 
     model: str
     server: ServerOptions
     config: EngineConfig
     knobs: Knobs
-    opener: Opener | None = None
-    chosen: str | None = None
+    opener: Opener | None = None  # starts what is served, if an extension's flags ask for it; None serves one engine
+    chosen: str | None = None  # message about the model that was chosen because none was asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,24 +22,17 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How one figure differs between A and B.
+    """How one figure differs between A and B."""
 
-    Attributes:
-        verdict: B is ``better`` or ``worse`` than A, or the difference is ``within`` the spread; ``unknown`` if one of
-            them has no value.
-        a, b: medians over the repeats; ``None`` if there are no values.
-        a_range, b_range: the lowest and the highest value.
-        ratio: b / a; ``None`` if a is 0 or one of them is unknown.
-        repeats: number of values on the side that has fewer.
-    """
-
+    # B is ``better`` or ``worse`` than A, or the difference is ``within`` the spread; ``unknown`` if one of them has no
+    # value.
     verdict: Verdict
-    a: float | None
+    a: float | None  # medians over the repeats; ``None`` if there are no values
     b: float | None
-    a_range: Range | None
+    a_range: Range | None  # the lowest and the highest value
     b_range: Range | None
-    ratio: float | None
-    repeats: int
+    ratio: float | None  # b / a; ``None`` if a is 0 or one of them is unknown
+    repeats: int  # number of values on the side that has fewer
 
     @property
     def clear(self) -> bool:

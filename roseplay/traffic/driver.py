@@ -24,22 +24,16 @@ ABORT_GRACE_S = 10.0  # for aborted requests to end
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of one arrival. Times are in ns of the engine's clock.
-
-    Attributes:
-        stream: the answer; ``None`` if ``submit`` refused the request.
-        due_ns: the intended arrival. A single thread sends all requests, so ``submit`` is called later if the previous
-            call returned late, as under blocking admission.
-        submit_start_ns, submit_end_ns: start and end of the call of ``submit``.
-        refused: the message of the refusal, if any.
-    """
+    """The outcome of one arrival. Times are in ns of the engine's clock."""
 
     arrival: Arrival
-    stream: Stream | None
+    stream: Stream | None  # the answer; ``None`` if ``submit`` refused the request
+    # The intended arrival. A single thread sends all requests, so ``submit`` is called later if the previous call
+    # returned late, as under blocking admission.
     due_ns: int
-    submit_start_ns: int
+    submit_start_ns: int  # start and end of the call of ``submit``
     submit_end_ns: int
-    refused: str | None = None
+    refused: str | None = None  # the message of the refusal, if any
 
     @property
     def ttft_from_arrival_s(self) -> float | None:
@@ -50,17 +44,11 @@ class Outcome:
 
 @dataclass(slots=True)
 class Played:
-    """The outcomes of a workload.
+    """The outcomes of a workload."""
 
-    Attributes:
-        outcomes: one for each arrival that was sent, in order.
-        not_sent: arrivals after a stop or the time limit.
-        stopped: why it ended early: ``"stopped"``, ``"time limit"``, or ``None``.
-    """
-
-    outcomes: list[Outcome] = field(default_factory=list)
-    not_sent: int = 0
-    stopped: str | None = None
+    outcomes: list[Outcome] = field(default_factory=list)  # one for each arrival that was sent, in order
+    not_sent: int = 0  # arrivals after a stop or the time limit
+    stopped: str | None = None  # why it ended early: ``"stopped"``, ``"time limit"``, or ``None``
 
     @property
     def submit_wall_s(self) -> float:

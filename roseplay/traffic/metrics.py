@@ -49,49 +49,35 @@ def ms(seconds: float | None, digits: int = 2) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Metrics of one played workload.
+    """Metrics of one played workload."""
 
-    Attributes:
-        requests: number sent, ``completed + aborted + failed + refused``.
-        ended_early: completed requests with fewer than ``max_new_tokens`` tokens, because of an end-of-sequence token
-            or a stop.
-        prompt_tokens, completion_tokens: of completed requests.
-        cached_tokens, shared_tokens: of their prompt tokens, those served by the prefix cache, and those that
-            another request of the same step computed.
-        preemptions: how often completed requests lost their blocks.
-        submit_wall_s: first call of ``submit`` to the return of the last.
-        wall_s: first call of ``submit`` to the end of the last completed request.
-        submit: duration of the call of ``submit``.
-        queue: first scheduled − submit.
-        ttft: first token − submit.
-        ttft_from_arrival: first token − intended arrival, which is earlier than the call of ``submit`` where an
-            earlier call had not returned.
-        tpot: (last token − first) / (tokens − 1), of requests with two tokens or more.
-        itl: every gap between two tokens of a request, all requests pooled; tokens that arrive together count as one, so
-            that the number of tokens per step shows in ``tpot`` and not here.
-        e2e: finish − submit.
-    """
-
-    requests: int
+    requests: int  # number sent, ``completed + aborted + failed + refused``
     completed: int
     aborted: int
     failed: int
     refused: int
+    # Completed requests with fewer than ``max_new_tokens`` tokens, because of an end-of-sequence token or a stop.
     ended_early: int
-    prompt_tokens: int
+    prompt_tokens: int  # of completed requests
     completion_tokens: int
+    # Of their prompt tokens, those served by the prefix cache, and those that another request of the same step
+    # computed.
     cached_tokens: int
     shared_tokens: int
-    preemptions: int
-    submit_wall_s: float
-    wall_s: float
-    submit: Percentiles
-    queue: Percentiles
-    ttft: Percentiles
+    preemptions: int  # how often completed requests lost their blocks
+    submit_wall_s: float  # first call of ``submit`` to the return of the last
+    wall_s: float  # first call of ``submit`` to the end of the last completed request
+    submit: Percentiles  # duration of the call of ``submit``
+    queue: Percentiles  # first scheduled − submit
+    ttft: Percentiles  # first token − submit
+    # First token − intended arrival, which is earlier than the call of ``submit`` where an earlier call had not
+    # returned.
     ttft_from_arrival: Percentiles
-    tpot: Percentiles
+    tpot: Percentiles  # (last token − first) / (tokens − 1), of requests with two tokens or more
+    # Every gap between two tokens of a request, all requests pooled; tokens that arrive together count as one, so that
+    # the number of tokens per step shows in ``tpot`` and not here.
     itl: Percentiles
-    e2e: Percentiles
+    e2e: Percentiles  # finish − submit
 
     @property
     def output_tokens_per_s(self) -> float:

@@ -40,19 +40,12 @@ _NAMES = "arrival_s, prompt (or prompt_tokens) and answer_tokens"
 
 
 class OwnRequest(NamedTuple):
-    """One request of a file.
+    """One request of a file."""
 
-    Attributes:
-        arrival_s: seconds after the first request.
-        prompt: its text, or its length in tokens.
-        answer_tokens: exact length of the answer.
-        tenant, priority: as in ``SamplingParams``.
-    """
-
-    arrival_s: float
-    prompt: str | int
-    answer_tokens: int
-    tenant: str | None = None
+    arrival_s: float  # seconds after the first request
+    prompt: str | int  # its text, or its length in tokens
+    answer_tokens: int  # exact length of the answer
+    tenant: str | None = None  # as in ``SamplingParams``
     priority: int = 0
 
     def params(self) -> SamplingParams:

@@ -70,21 +70,13 @@ def _shorter(mix: PromptMix, factor: float) -> PromptMix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The conditions under which a burst is answered.
+    """The conditions under which a burst is answered."""
 
-    Attributes:
-        places: how many of the burst's answers a step has room for.
-        others: answers of other traffic that stream at the same time.
-        budget: the most prompt tokens of a step; ``None`` is unlimited.
-        sharing: parts that prompts have in common are computed once.
-        interval: steps that only decode between two steps with prompt tokens.
-    """
-
-    places: int = 32
-    others: int = 0
-    budget: int | None = None
-    sharing: bool = True
-    interval: int = 0
+    places: int = 32  # how many of the burst's answers a step has room for
+    others: int = 0  # answers of other traffic that stream at the same time
+    budget: int | None = None  # the most prompt tokens of a step; ``None`` is unlimited
+    sharing: bool = True  # parts that prompts have in common are computed once
+    interval: int = 0  # steps that only decode between two steps with prompt tokens
 
 
 def answered_s(size: Size, speed: Speed, under: Conditions) -> float:

@@ -180,19 +180,12 @@ class TokenPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptMix:
-    """How the prompts of a workload relate to each other.
+    """How the prompts of a workload relate to each other."""
 
-    Attributes:
-        repeats: how often the body is repeated, taken in turn by the requests.
-        unique: each prompt ends differently.
-        head_tokens: length of the head that prompts share.
-        head_every: every how many prompts have the head, beginning with the first; 1 for all.
-    """
-
-    repeats: tuple[int, ...] = (1,)
-    unique: bool = True
-    head_tokens: int = 0
-    head_every: int = 1
+    repeats: tuple[int, ...] = (1,)  # how often the body is repeated, taken in turn by the requests
+    unique: bool = True  # each prompt ends differently
+    head_tokens: int = 0  # length of the head that prompts share
+    head_every: int = 1  # every how many prompts have the head, beginning with the first; 1 for all
 
     def __post_init__(self) -> None:
         if not self.repeats or any(count < 1 for count in self.repeats):

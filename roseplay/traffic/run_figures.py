@@ -9,16 +9,11 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure.
+    """One figure."""
 
-    Attributes:
-        name: key in documents; ends with the unit.
-        unit: as displayed; "" for a plain count.
-    """
-
-    name: str
+    name: str  # key in documents; ends with the unit
     title: str
-    unit: str
+    unit: str  # as displayed; "" for a plain count
     better: Literal["higher", "lower"]
 
 

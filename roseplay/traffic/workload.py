@@ -15,19 +15,12 @@ from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request of a workload.
+    """One request of a workload."""
 
-    Attributes:
-        at_s: seconds after the start.
-        prompt: text or token ids.
-        params: its sampling parameters, with a seed of its own if it samples.
-        tag: for labels and groups.
-    """
-
-    at_s: float
-    prompt: Prompt
-    params: SamplingParams
-    tag: str = ""
+    at_s: float  # seconds after the start
+    prompt: Prompt  # text or token ids
+    params: SamplingParams  # its sampling parameters, with a seed of its own if it samples
+    tag: str = ""  # for labels and groups
 
     def of_tenant(self, tenant: str) -> Arrival:
         """Returns the same request of this tenant."""

@@ -67,27 +67,19 @@ _LARGE_FACTORS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What varies; see ``AttentionParams`` for the terms.
+    """What varies; see ``AttentionParams`` for the terms."""
 
-    Attributes:
-        rows: a name in ``ROWS``, ``DRAFT_ROWS`` or ``LARGE_ROWS``.
-        dims: ``k_dim`` and ``v_dim``. heads: query heads and KV heads.
-        padded: rows without tokens and tokens without a row follow the real ones, as in a CUDA graph's bucket.
-        strided: queries, keys and values are views of one tensor, as a fused projection returns them.
-        latents: values are the first numbers of the keys.
-    """
-
-    rows: str
-    dims: tuple[int, int]
+    rows: str  # a name in ``ROWS``, ``DRAFT_ROWS`` or ``LARGE_ROWS``
+    dims: tuple[int, int]  # ``k_dim`` and ``v_dim``. heads: query heads and KV heads
     heads: tuple[int, int]
     reach: Reach
     dtype: torch.dtype
     block_size: int
     softcap: float | None
     sinks: bool
-    padded: bool
-    strided: bool
-    latents: bool = False
+    padded: bool  # rows without tokens and tokens without a row follow the real ones, as in a CUDA graph's bucket
+    strided: bool  # queries, keys and values are views of one tensor, as a fused projection returns them
+    latents: bool = False  # values are the first numbers of the keys
 
     def __str__(self) -> str:
         told = ((field.name, getattr(self, field.name)) for field in fields(self))

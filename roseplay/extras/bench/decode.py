@@ -39,21 +39,14 @@ _SETTLING_STEPS = 2  # steps after the last prompt that are not measured
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """Consecutive steps that decode one token for each request of a full batch.
+    """Consecutive steps that decode one token for each request of a full batch."""
 
-    Attributes:
-        period_ms: from the start of each step to the start of the next.
-        stages_ms: median of each stage; ``publish`` is the rest of the period: recording and publishing tokens.
-        prefill_tokens_per_s: prompt tokens divided by the time of the steps that computed only prompts.
-        device_ms: the device's time in each step.
-        replayed: share of the steps that were replayed as graphs.
-    """
-
-    period_ms: list[float]
+    period_ms: list[float]  # from the start of each step to the start of the next
+    # Median of each stage; ``publish`` is the rest of the period: recording and publishing tokens.
     stages_ms: dict[str, float]
-    prefill_tokens_per_s: float
-    device_ms: list[float]
-    replayed: float
+    prefill_tokens_per_s: float  # prompt tokens divided by the time of the steps that computed only prompts
+    device_ms: list[float]  # the device's time in each step
+    replayed: float  # share of the steps that were replayed as graphs
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

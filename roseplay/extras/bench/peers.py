@@ -22,21 +22,15 @@ Run = Callable[[], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Contest:
-    """The work of each run.
-
-    Attributes:
-        config: fields of ``EngineConfig``.
-        arrivals_s: when each prompt is sent, in seconds from the start of a run.
-        keep_cache: whether this engine keeps its prefix cache from run to run.
-    """
+    """The work of each run."""
 
     model: str
-    config: dict[str, Any]
+    config: dict[str, Any]  # fields of ``EngineConfig``
     prompts: list[list[int]]
-    arrivals_s: list[float]
+    arrivals_s: list[float]  # when each prompt is sent, in seconds from the start of a run
     max_new_tokens: int
     max_batch_size: int
-    keep_cache: bool = False
+    keep_cache: bool = False  # whether this engine keeps its prefix cache from run to run
 
 
 def _roseplay(contest: Contest) -> Run:

@@ -31,17 +31,13 @@ _POOL = ("num_blocks", "kv_cache_memory")
 
 @dataclass(frozen=True, slots=True)
 class ClosedEngine:
-    """The properties of an engine that was closed; a job takes one if there is no live engine.
-
-    Attributes:
-        memory: free memory after closing the engine.
-    """
+    """The properties of an engine that was closed; a job takes one if there is no live engine."""
 
     model: Any
     config: EngineConfig
     info: EngineInfo
     tokenizer: Any
-    memory: FreeMemory
+    memory: FreeMemory  # free memory after closing the engine
     alive: ClassVar[bool] = False
     capabilities: ClassVar[Capabilities] = Capabilities()
     knobs: ClassVar[Knobs] = Knobs()

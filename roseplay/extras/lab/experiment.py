@@ -37,25 +37,16 @@ class Arm:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Point:
-    """Settings under which traffic is measured, and the runs so far.
+    """Settings under which traffic is measured, and the runs so far."""
 
-    Attributes:
-        label: its name in the progress, such as ``A`` or ``6 requests/s``.
-        title: its name in errors, such as ``arm A``.
-        arm: the arm on whose engine it is measured.
-        value: of the varied setting; ``None`` means no limit.
-        durations: factor of all steps' durations, for a simulated arm.
-        runs: in the result's format.
-    """
-
-    label: str
-    title: str
-    arm: str
+    label: str  # its name in the progress, such as ``A`` or ``6 requests/s``
+    title: str  # its name in errors, such as ``arm A``
+    arm: str  # the arm on whose engine it is measured
     knobs: Knobs
     load: Load
-    value: Value = None
-    durations: float = 1.0
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    value: Value = None  # of the varied setting; ``None`` means no limit
+    durations: float = 1.0  # factor of all steps' durations, for a simulated arm
+    runs: list[dict[str, Any]] = field(default_factory=list)  # in the result's format
 
     def about(self, *, varied: bool) -> dict[str, Any]:
         """Returns its arm and, if a setting is varied, its value and the ``case`` of a simulation: shorter or longer steps."""

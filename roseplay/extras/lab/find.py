@@ -15,14 +15,11 @@ from roseplay.formats.numbers import percent_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find(Experiment):
-    """A checked search: a sweep that chooses its next value. It begins with the least restrictive one.
-
-    Attributes:
-        grid: the values to choose from, in increasing order; the last prefill budget is ``None``, no limit.
-    """
+    """A checked search: a sweep that chooses its next value. It begins with the least restrictive one."""
 
     kind: ClassVar[Kind] = "find"
     varied: Varied
+    # The values to choose from, in increasing order; the last prefill budget is ``None``, no limit.
     grid: Sequence[int | None]
 
     @property

@@ -23,17 +23,11 @@ WARM_UP_TOKENS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The traffic to send.
+    """The traffic to send."""
 
-    Attributes:
-        scenario: with the requested parameters.
-        traffic: replaces the scenario's requests.
-        seed: determines prompts and arrival times.
-    """
-
-    scenario: Scenario
-    traffic: OwnTraffic | None = None
-    seed: int = 0
+    scenario: Scenario  # with the requested parameters
+    traffic: OwnTraffic | None = None  # replaces the scenario's requests
+    seed: int = 0  # determines prompts and arrival times
 
     @property
     def answer_tokens(self) -> int:

@@ -148,42 +148,28 @@ def _check(played: Played, time_limit_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredAnswer:
-    """One answered request of a run; times in ns of the engine's clock.
+    """One answered request of a run; times in ns of the engine's clock."""
 
-    Attributes:
-        due_ns: its intended arrival.
-        submit_start_ns, submit_end_ns: start and end of the call of ``submit``.
-        tokens: ids of its answer, or its text if they are not known.
-        reason: why it ended.
-        tenant: whose it is; ``None`` for nobody's.
-    """
-
-    due_ns: int
-    submit_start_ns: int
+    due_ns: int  # its intended arrival
+    submit_start_ns: int  # start and end of the call of ``submit``
     submit_end_ns: int
     metrics: RequestMetrics
-    tokens: Sequence[int] | str
-    reason: str
-    tenant: str | None = None
+    tokens: Sequence[int] | str  # ids of its answer, or its text if they are not known
+    reason: str  # why it ended
+    tenant: str | None = None  # whose it is; ``None`` for nobody's
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A run before it is written into the result.
+    """A run before it is written into the result."""
 
-    Attributes:
-        answers: to each request of the workload, in order.
-        steps: all that did any work.
-        saturated: whether its times grow with its length, for a simulated one; ``None`` for a measured one.
-        recomputed_tokens, moved_blocks: what preemptions cost; ``None`` for a simulated one.
-        masks: medians of the steps that had masks of structured outputs, as in ``document.Run``.
-    """
-
-    answers: Sequence[MeasuredAnswer]
-    steps: Iterable[StepSummary]
+    answers: Sequence[MeasuredAnswer]  # to each request of the workload, in order
+    steps: Iterable[StepSummary]  # all that did any work
+    # Whether its times grow with its length, for a simulated one; ``None`` for a measured one.
     saturated: bool | None = None
-    recomputed_tokens: int | None = None
+    recomputed_tokens: int | None = None  # what preemptions cost; ``None`` for a simulated one
     moved_blocks: int | None = None
+    # Medians of the steps that had masks of structured outputs, as in ``document.Run``.
     masks: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod

@@ -149,27 +149,20 @@ class FindOrder(Input):
 
 
 class ExperimentOrder(Input):
-    """An experiment: a sweep or a search if it has ``sweep`` or ``find``, otherwise a comparison.
+    """An experiment: a sweep or a search if it has ``sweep`` or ``find``, otherwise a comparison."""
 
-    Attributes:
-        scenario: its name; not needed with ``traffic``.
-        repeats: by default 1 for a comparison, 3 otherwise.
-        params: parameters of the scenario's traffic, see ``Scenario.params``.
-        length: factor for the number of the scenario's requests.
-        max_spread_pct: repeat until the spread of a figure is at most this.
-        a, b: a missing arm is the scenario's. A sweep measures B only if there is ``b``.
-    """
-
-    scenario: str | None = None
+    scenario: str | None = None  # its name; not needed with ``traffic``
     traffic: Traffic | None = None
     seed: Annotated[Whole, between(0, MAX_SEED)] = 0
-    repeats: Annotated[Whole, between(1, MAX_REPEATS)] | None = None
+    repeats: Annotated[Whole, between(1, MAX_REPEATS)] | None = None  # by default 1 for a comparison, 3 otherwise
+    # Parameters of the scenario's traffic, see ``Scenario.params``.
     params: dict[str, Any] = Field(default_factory=dict)
     limits: Limits = Limits()
     name: Name | None = None
-    length: Annotated[Whole, AfterValidator(_length)] = 1
+    length: Annotated[Whole, AfterValidator(_length)] = 1  # factor for the number of the scenario's requests
+    # Repeat until the spread of a figure is at most this.
     max_spread_pct: Annotated[Number, between(0.1, 100)] | None = None
-    a: ArmOrder | None = None
+    a: ArmOrder | None = None  # a missing arm is the scenario's; a sweep measures B only if it is there
     b: ArmOrder | None = None
     sweep: SweepOrder | None = None
     find: FindOrder | None = None

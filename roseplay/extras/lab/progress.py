@@ -13,23 +13,18 @@ from roseplay.traffic.driver import Outcome
 
 @dataclass(slots=True)
 class RunProgress:
-    """The progress of one run, initially not started.
+    """The progress of one run, initially not started."""
 
-    Attributes:
-        label: the name of what is measured.
-        about: for programs: its arm and, if a setting is varied, its value and the simulated case.
-        sent: the requests sent so far.
-        ended: counts the requests that have ended, where they are not in ``sent``: in a simulation.
-    """
-
-    label: str
+    label: str  # the name of what is measured
     repeat: int
     total: int
+    # For programs: its arm and, if a setting is varied, its value and the simulated case.
     about: Mapping[str, Any] = field(default_factory=dict)
     started: float | None = None
     seconds: float | None = None
     cut: bool = False
-    sent: list[Outcome] = field(default_factory=list)
+    sent: list[Outcome] = field(default_factory=list)  # the requests sent so far
+    # Counts the requests that have ended, where they are not in ``sent``: in a simulation.
     ended: Callable[[], int] | None = None
     done: int = 0
 

@@ -26,18 +26,13 @@ class Sweep(Experiment):
     at which no arm keeps its limits. Afterwards it measures again the values whose spread is larger
     than requested and, up to ``MOST_RUNS`` times the repeats, rates that contradict each other (see
     ``knee.contradicting``).
-
-    Attributes:
-        values: in increasing order.
-        seconds: how long requests arrive at each value; ``None`` means until all are sent.
-        doubles: whether the values that follow one at which no arm keeps its limits are left out.
     """
 
     kind: ClassVar[Kind] = "sweep"
     varied: Varied
-    values: Sequence[float]
-    seconds: float | None
-    doubles: bool = False
+    values: Sequence[float]  # in increasing order
+    seconds: float | None  # how long requests arrive at each value; ``None`` means until all are sent
+    doubles: bool = False  # whether the values that follow one at which no arm keeps its limits are left out
 
     @property
     def rounds(self) -> int:

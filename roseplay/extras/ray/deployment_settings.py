@@ -10,24 +10,16 @@ from roseplay.traffic.environment import num_cpus as num_cpus
 
 @dataclass(frozen=True)
 class RaySettings:
-    """A model with the engine's settings, the same for each replica.
-
-    Attributes:
-        replicas: their number; with an autoscaler, the initial and least number.
-        most_replicas: the most that the autoscaler may start; None means no autoscaler.
-        round_robin: send requests to replicas in turn, whatever they hold; for comparison.
-        names: of the model for clients, see ``ModelNames``.
-        grace_s: how long a replica that shuts down may take to finish its requests.
-    """
+    """A model with the engine's settings, the same for each replica."""
 
     model: str
     config: EngineConfig = field(default_factory=EngineConfig)
     knobs: Knobs = field(default_factory=Knobs)
-    replicas: int = 1
-    most_replicas: int | None = None
-    round_robin: bool = False
-    grace_s: float = 30.0
-    names: tuple[str, ...] = ()
+    replicas: int = 1  # their number; with an autoscaler, the initial and least number
+    most_replicas: int | None = None  # the most that the autoscaler may start; None means no autoscaler
+    round_robin: bool = False  # send requests to replicas in turn, whatever they hold; for comparison
+    grace_s: float = 30.0  # how long a replica that shuts down may take to finish its requests
+    names: tuple[str, ...] = ()  # of the model for clients, see ``ModelNames``
 
     def __post_init__(self) -> None:
         most = self.most_replicas

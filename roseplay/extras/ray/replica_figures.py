@@ -10,26 +10,17 @@ from roseplay.engine.telemetry import Load, RequestEvent, StepEvent, TelemetryEv
 
 
 class ReplicaFigures(NamedTuple):
-    """The state of a replica; counts are since its start.
+    """The state of a replica; counts are since its start."""
 
-    Attributes:
-        engine: its label in ``/metrics``.
-        kv_usage: share of the KV blocks that requests hold, 0 to 1.
-        cached_blocks: blocks that no request holds and that the prefix cache can reuse.
-        prompt_tokens: prompt tokens of requests that have a first token.
-        cached_tokens: those of them that did not have to be computed.
-        hit_rate: their share; None before the first request.
-    """
-
-    engine: str
+    engine: str  # its label in ``/metrics``
     running: int
     waiting: int
-    kv_usage: float
+    kv_usage: float  # share of the KV blocks that requests hold, 0 to 1
     num_blocks: int
-    cached_blocks: int
-    prompt_tokens: int
-    cached_tokens: int
-    hit_rate: float | None
+    cached_blocks: int  # blocks that no request holds and that the prefix cache can reuse
+    prompt_tokens: int  # prompt tokens of requests that have a first token
+    cached_tokens: int  # those of them that did not have to be computed
+    hit_rate: float | None  # their share; None before the first request
     generated_tokens: int
 
 

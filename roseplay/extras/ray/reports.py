@@ -15,13 +15,9 @@ MOST_ENDED = 16  # reports of ended replicas that are kept apart, since one of t
 
 
 class Report(NamedTuple):
-    """A replica's metrics in Prometheus' text format.
+    """A replica's metrics in Prometheus' text format."""
 
-    Attributes:
-        replica: a name that no other replica has or will have, unlike its label.
-    """
-
-    replica: str
+    replica: str  # a name that no other replica has or will have, unlike its label
     exposition: bytes
 
 

@@ -9,17 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A replica, for one request.
+    """A replica, for one request."""
 
-    Attributes:
-        load: requests that it has not finished.
-        resident: leading blocks of the prompt that it holds.
-        held: all blocks that it is known to hold.
-    """
-
-    load: int
-    resident: int
-    held: int = 0
+    load: int  # requests that it has not finished
+    resident: int  # leading blocks of the prompt that it holds
+    held: int = 0  # all blocks that it is known to hold
 
 
 def ranked(candidates: Sequence[Candidate], slack: int, rng: random.Random) -> list[int]:

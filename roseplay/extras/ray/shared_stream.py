@@ -95,16 +95,11 @@ class SharedStream:
 
 @dataclass(eq=False, slots=True)
 class _Answer:
-    """One request, and how much of it has been sent.
-
-    Attributes:
-        woken: set when it has ended, or when it has become the carrier.
-        sent: tokens.
-    """
+    """One request, and how much of it has been sent."""
 
     stream: Stream
-    woken: asyncio.Event
-    sent: int = 0
+    woken: asyncio.Event  # set when it has ended, or when it has become the carrier
+    sent: int = 0  # tokens
 
     @property
     def has_news(self) -> bool:

@@ -20,19 +20,12 @@ class StepsAddress:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """The server that an ``HttpEngine`` connects to.
+    """The server that an ``HttpEngine`` connects to."""
 
-    Attributes:
-        url: of the API, such as ``http://host:8000/v1``.
-        api_key: None if the server requires none; never shown.
-        model: one that it serves; None means the first that it lists.
-        steps: where its steps are told; None if they are not.
-    """
-
-    url: str
-    api_key: str | None = field(default=None, repr=False)
-    model: str | None = None
-    steps: StepsAddress | None = None
+    url: str  # of the API, such as ``http://host:8000/v1``
+    api_key: str | None = field(default=None, repr=False)  # None if the server requires none; never shown
+    model: str | None = None  # one that it serves; None means the first that it lists
+    steps: StepsAddress | None = None  # where its steps are told; None if they are not
 
 
 def add_url_flags(group: Any) -> None:

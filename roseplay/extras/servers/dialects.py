@@ -12,29 +12,22 @@ from roseplay.settings import defaults_of
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind of server.
+    """One kind of server."""
 
-    Attributes:
-        title: its common name.
-        neutral: sampling fields with the values that switch them off. These are always sent, since the server or its
-            model may have other defaults. Other fields are sent only if they have an effect: a strict server refuses
-            those that OpenAI's API does not have.
-        renamed: its names of fields, where they differ from vLLM's.
-        metrics_hint: how to start it with metrics; "" if it always has them, or never.
-        clear_hint, cached_hint, times_hint: likewise, how to start it so that its prefix cache can be cleared, and so
-            that its answers report how much of their prompts was cached and how long they waited.
-        structures: whether it takes vLLM's ``structured_outputs``; others take JSON schemas as OpenAI does.
-        counts_chunks: whether each chunk has the token count so far if ``continuous_usage_stats`` asks for it.
-    """
-
-    title: str
+    title: str  # its common name
+    # Sampling fields with the values that switch them off. These are always sent, since the server or its model may
+    # have other defaults. Other fields are sent only if they have an effect: a strict server refuses those that
+    # OpenAI's API does not have.
     neutral: Mapping[str, Any] = field(default_factory=dict)
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    metrics_hint: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)  # its names of fields, where they differ from vLLM's
+    metrics_hint: str = ""  # how to start it with metrics; "" if it always has them, or never
+    # Likewise, how to start it so that its prefix cache can be cleared, and so that its answers report how much of
+    # their prompts was cached and how long they waited.
     clear_hint: str = ""
     cached_hint: str = ""
     times_hint: str = ""
-    structures: bool = False
+    structures: bool = False  # whether it takes vLLM's ``structured_outputs``; others take JSON schemas as OpenAI does
+    # Whether each chunk has the token count so far if ``continuous_usage_stats`` asks for it.
     counts_chunks: bool = False
 
 

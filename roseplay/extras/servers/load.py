@@ -32,19 +32,14 @@ Samples = dict[str, list[tuple[Labels, float]]]
 
 @dataclass(frozen=True, slots=True)
 class LoadNames:
-    """The names under which a kind of server reports its load.
+    """The names under which a kind of server reports its load."""
 
-    Attributes:
-        prefix: of its families.
-        dialect: the kind of server, a key of ``DIALECTS``.
-        figures: fields of ``Load``, each with the places to try in order until one has samples. A place is a family, or
-            several to be added up, and ``{label=value}`` selects some of its samples.
-        blocks: an info family, and its labels with the size of a block and the number of blocks.
-    """
-
-    prefix: str
-    dialect: str
+    prefix: str  # of its families
+    dialect: str  # the kind of server, a key of ``DIALECTS``
+    # Fields of ``Load``, each with the places to try in order until one has samples. A place is a family, or several to
+    # be added up, and ``{label=value}`` selects some of its samples.
     figures: Mapping[str, tuple[str, ...]]
+    # An info family, and its labels with the size of a block and the number of blocks.
     blocks: tuple[str, str, str] | None = None
 
 

@@ -67,35 +67,22 @@ class _Models(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server's properties, as found while attaching.
+    """A server's properties, as found while attaching."""
 
-    Attributes:
-        model: the name of the model to use.
-        models: all names that it lists.
-        root: what it serves under that name, such as a hub id or a directory; None if it does not say.
-        max_model_len: most tokens of a prompt and its answer; None if it does not say.
-        metrics_path: where it has metrics; None if it has none.
-        names: names of its metrics; None if none is known, which may change: some appear only after a first request.
-        load: its load while attaching.
-        blocks: size and number of its KV blocks; None if it does not say.
-        knobs: its scheduler's settings; None if they cannot be changed.
-        health_path: a path that it answers while it is healthy.
-        clear_path: a path that clears its prefix cache; None if it has none.
-        settings: what it was started with, by its own names; empty if it does not say.
-    """
-
-    model: str
-    models: tuple[str, ...]
-    root: str | None
+    model: str  # the name of the model to use
+    models: tuple[str, ...]  # all names that it lists
+    root: str | None  # what it serves under that name, such as a hub id or a directory; None if it does not say
     dialect: Dialect
-    max_model_len: int | None
-    metrics_path: str | None
+    max_model_len: int | None  # most tokens of a prompt and its answer; None if it does not say
+    metrics_path: str | None  # where it has metrics; None if it has none
+    # Names of its metrics; None if none is known, which may change: some appear only after a first request.
     names: LoadNames | None
-    load: LoadEvent
-    blocks: tuple[int, int] | None
-    knobs: Knobs | None
-    health_path: str
-    clear_path: str | None
+    load: LoadEvent  # its load while attaching
+    blocks: tuple[int, int] | None  # size and number of its KV blocks; None if it does not say
+    knobs: Knobs | None  # its scheduler's settings; None if they cannot be changed
+    health_path: str  # a path that it answers while it is healthy
+    clear_path: str | None  # a path that clears its prefix cache; None if it has none
+    # What it was started with, by its own names; empty if it does not say.
     settings: Mapping[str, bool | int | float | str]
 
     @property

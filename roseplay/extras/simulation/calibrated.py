@@ -51,24 +51,18 @@ def _complete(parameters: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The cost model's parameters, fitted to measurements of one deployment.
+    """The cost model's parameters, fitted to measurements of one deployment."""
 
-    Attributes:
-        gpu: what was measured.
-        model, weights, kv, tensor_parallel: of the deployment.
-        points: what was measured, one for each load.
-        predicted_s: ``[points]`` seconds, each predicted from all other points.
-        parameters: fitted to all points.
-    """
-
+    # What was measured.
     gpu: Annotated[GPU, BeforeValidator(lambda gpu: find_gpu(gpu) if isinstance(gpu, str) else gpu)]
-    model: Name
+    model: Name  # of the deployment, like the three that follow
     weights: Name
     kv: Name
     tensor_parallel: Streams
+    # What was measured, one for each load.
     points: Annotated[tuple[Measurement, ...], Field(min_length=LEAST_POINTS, max_length=1000)]
-    predicted_s: tuple[Seconds, ...]
-    parameters: Annotated[Parameters, BeforeValidator(_complete)]
+    predicted_s: tuple[Seconds, ...]  # ``[points]`` seconds, each predicted from all other points
+    parameters: Annotated[Parameters, BeforeValidator(_complete)]  # fitted to all points
 
     def __post_init__(self) -> None:
         if len(self.predicted_s) != len(self.points):

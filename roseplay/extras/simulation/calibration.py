@@ -15,16 +15,12 @@ _COMPUTE, _CPU_ATTENTION, _CPU_EAGER = 3, 6, 7  # places in ``Parameters.as_vect
 
 
 class Hold(NamedTuple):
-    """How tightly a fit is held to its start.
+    """How tightly a fit is held to its start."""
 
-    Attributes:
-        pull: weight of each parameter's relative distance from the start against one point's relative error: few points
-            move a parameter only where they depend on it.
-        farthest: largest factor between a parameter and its start, so that none becomes negative or absurd.
-    """
-
+    # Weight of each parameter's relative distance from the start against one point's relative error: few points move a
+    # parameter only where they depend on it.
     pull: float
-    farthest: float
+    farthest: float  # largest factor between a parameter and its start, so that none becomes negative or absurd
 
 
 GPU_HOLD = Hold(0.03, 4.0)
@@ -34,19 +30,13 @@ CPU_HOLD = Hold(0.01, 50.0)
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Relative errors of predictions, as shares.
-
-    Attributes:
-        median: median of their absolute values.
-        within_10, within_20: share of the points that are off by at most 10% or 20%.
-        p90: by how much nine in ten of the points are off at most.
-    """
+    """Relative errors of predictions, as shares."""
 
     points: int
-    median: float
-    within_10: float
+    median: float  # median of their absolute values
+    within_10: float  # share of the points that are off by at most 10% or 20%
     within_20: float
-    p90: float
+    p90: float  # by how much nine in ten of the points are off at most
 
     @classmethod
     def of(cls, predicted: np.ndarray, measured: np.ndarray) -> Errors:

@@ -32,29 +32,19 @@ CPU_SHORT_PART, CPU_REPLAYED_TOKENS = 32, 512
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of a step's duration. They are fitted to points, and are no facts about the hardware.
+    """The parameters of a step's duration. They are fitted to points, and are no facts about the hardware."""
 
-    Attributes:
-        memory_share: share of the memory's bandwidth at which weights and KV cache are read.
-        layer_s: seconds per layer, whatever the step's size.
-        sequence_s: seconds per layer and sequence.
-        compute_share: share of the matrix rate at which prompts are computed.
-        link_share: share of the link's bandwidth at which GPUs exchange activations.
-        cpu_kv_share: share of the memory's bandwidth at which a CPU reads the KV cache for tokens that attend one by one;
-            this and the next two are no part of a GPU's steps.
-        cpu_attention_share: share of the matrix rate at which a CPU computes the attention of long prompts.
-        cpu_eager_s: seconds that a CPU's step takes longer if it is not replayed.
-        server_s: seconds of a server besides its steps before a request's first token; not part of a step.
-    """
-
-    memory_share: Share = 0.90
-    layer_s: Overhead = 55e-6
-    sequence_s: Overhead = 0.42e-6
-    compute_share: Share = 0.67
-    link_share: Share = 0.43
+    memory_share: Share = 0.90  # share of the memory's bandwidth at which weights and KV cache are read
+    layer_s: Overhead = 55e-6  # seconds per layer, whatever the step's size
+    sequence_s: Overhead = 0.42e-6  # seconds per layer and sequence
+    compute_share: Share = 0.67  # share of the matrix rate at which prompts are computed
+    link_share: Share = 0.43  # share of the link's bandwidth at which GPUs exchange activations
+    # Share of the memory's bandwidth at which a CPU reads the KV cache for tokens that attend one by one; this and the
+    # next two are no part of a GPU's steps.
     cpu_kv_share: Share = 0.3
-    cpu_attention_share: Share = 0.5
-    cpu_eager_s: Overhead = 4e-3
+    cpu_attention_share: Share = 0.5  # share of the matrix rate at which a CPU computes the attention of long prompts
+    cpu_eager_s: Overhead = 4e-3  # seconds that a CPU's step takes longer if it is not replayed
+    # Seconds of a server besides its steps before a request's first token; not part of a step.
     server_s: Overhead = 8e-3
 
     @classmethod
@@ -96,24 +86,16 @@ def _turned(name: str, value: float) -> float:
 
 @dataclass(slots=True)
 class StepLoad:
-    """What a step computes, in the quantities that its duration depends on.
+    """What a step computes, in the quantities that its duration depends on."""
 
-    Attributes:
-        sequences: requests that compute a token; of a padded step, as many as it is padded to.
-        tokens: tokens computed, of prompts and answers.
-        prompt_tokens: how many of them are prompt tokens.
-        kv_tokens: tokens in the KV cache that are read: those up to the end of each request's part; on a CPU, those up to
-            each token of a short part, and none of a long one.
-        squares: sum over the parts of prompts, on a CPU over the long ones, of end² − start², in tokens.
-        eager: whether a CPU computes the step without replaying a recorded one.
-    """
-
-    sequences: int = 0
-    tokens: int = 0
-    prompt_tokens: int = 0
+    sequences: int = 0  # requests that compute a token; of a padded step, as many as it is padded to
+    tokens: int = 0  # tokens computed, of prompts and answers
+    prompt_tokens: int = 0  # how many of them are prompt tokens
+    # Tokens in the KV cache that are read: those up to the end of each request's part; on a CPU, those up to each token
+    # of a short part, and none of a long one.
     kv_tokens: float = 0
-    squares: float = 0
-    eager: bool = False
+    squares: float = 0  # sum over the parts of prompts, on a CPU over the long ones, of end² − start², in tokens
+    eager: bool = False  # whether a CPU computes the step without replaying a recorded one
 
     @classmethod
     def of_step(cls, step: Step, *, cpu: bool = False) -> Self:

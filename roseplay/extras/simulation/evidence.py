@@ -29,24 +29,16 @@ _DECODES = ("itl", "tpot", "step")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What stands behind the durations of one deployment's steps.
+    """What stands behind the durations of one deployment's steps."""
 
-    Attributes:
-        calibrated_on: number of points that the parameters were fitted to; 0 for default parameters.
-        errors: errors at points that were not fitted: each held out in turn, or, of default parameters, at all
-            published rows of served models.
-        models: the models that were measured.
-        validated: whether the kind of model was compared with measurements at all; mixtures of experts were not.
-        own: the user's own calibration; None where the points are published ones.
-        first_tokens: whether TTFT under load was published with the points.
-    """
-
-    calibrated_on: int
+    calibrated_on: int  # number of points that the parameters were fitted to; 0 for default parameters
+    # Errors at points that were not fitted: each held out in turn, or, of default parameters, at all published rows of
+    # served models.
     errors: Errors
-    models: tuple[str, ...]
-    validated: bool
-    own: Calibration | None = None
-    first_tokens: bool = False
+    models: tuple[str, ...]  # the models that were measured
+    validated: bool  # whether the kind of model was compared with measurements at all; mixtures of experts were not
+    own: Calibration | None = None  # the user's own calibration; None where the points are published ones
+    first_tokens: bool = False  # whether TTFT under load was published with the points
 
     @property
     def kind(self) -> str:

@@ -23,28 +23,19 @@ class SimulationError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPU:
-    """One kind of GPU.
-
-    Attributes:
-        memory_gib: memory in GiB, as drivers report it.
-        bandwidth_tb_s: bandwidth of its memory, 10^12 bytes/s.
-        bf16_tflops, fp8_tflops, fp4_tflops: dense matrix rates, 10^12 operations/s; ``None`` where it has none, or none
-            is known.
-        link_gb_s: bandwidth to the other GPUs of a server in one direction, 10^9 bytes/s; ``None`` if not known.
-        cpu: whether it is a CPU: its steps neither overlap with the host's work nor are padded.
-        source: where these figures come from.
-    """
+    """One kind of GPU."""
 
     name: Name
     title: Name
-    memory_gib: GiB
-    bandwidth_tb_s: Rate
-    bf16_tflops: Rate
+    memory_gib: GiB  # memory in GiB, as drivers report it
+    bandwidth_tb_s: Rate  # bandwidth of its memory, 10^12 bytes/s
+    bf16_tflops: Rate  # dense matrix rates, 10^12 operations/s; ``None`` where it has none, or none is known
     fp8_tflops: Rate | None = None
     fp4_tflops: Rate | None = None
+    # Bandwidth to the other GPUs of a server in one direction, 10^9 bytes/s; ``None`` if not known.
     link_gb_s: Rate | None = None
-    cpu: bool = False
-    source: Name
+    cpu: bool = False  # whether it is a CPU: its steps neither overlap with the host's work nor are padded
+    source: Name  # where these figures come from
 
     @property
     def memory_bytes(self) -> int:

@@ -13,42 +13,27 @@ from roseplay.extras.simulation.step_summaries import StepSummaries
 
 
 class SimulatedRequest(NamedTuple):
-    """One request of the traffic.
+    """One request of the traffic."""
 
-    Attributes:
-        at_s: seconds after the beginning; without effect if clients send one request after the other.
-        token_ids: its prompt.
-        answer_tokens: exact length of its answer.
-        tenant, priority: as in ``SamplingParams``.
-    """
-
-    at_s: float
-    token_ids: Sequence[int]
-    answer_tokens: int
-    tenant: str | None = None
+    at_s: float  # seconds after the beginning; without effect if clients send one request after the other
+    token_ids: Sequence[int]  # its prompt
+    answer_tokens: int  # exact length of its answer
+    tenant: str | None = None  # as in ``SamplingParams``
     priority: int = 0
 
 
 @dataclass(slots=True)
 class RequestTimes:
-    """What happened to one request.
+    """What happened to one request."""
 
-    Attributes:
-        arrived_ns: its arrival, in ns of virtual time.
-        scheduled_ns: when the first step that had a part of it began; None before.
-        spans: the first and last of each run of consecutive steps in which it got a token.
-        preemptions: how often it lost its blocks.
-        cached_tokens: prompt tokens that the prefix cache served.
-        refused: why it was refused; empty if it was not.
-    """
-
-    arrived_ns: int
+    arrived_ns: int  # its arrival, in ns of virtual time
     prompt_tokens: int
+    # The first and last of each run of consecutive steps in which it got a token.
     spans: list[list[int]] = field(default_factory=list)
-    scheduled_ns: int | None = None
-    preemptions: int = 0
-    cached_tokens: int = 0
-    refused: str = ""
+    scheduled_ns: int | None = None  # when the first step that had a part of it began; None before
+    preemptions: int = 0  # how often it lost its blocks
+    cached_tokens: int = 0  # prompt tokens that the prefix cache served
+    refused: str = ""  # why it was refused; empty if it was not
 
     def took(self, step: int, tokens: int = 1) -> None:
         """Record that it got one token in each of the steps from ``step`` on."""
@@ -60,31 +45,20 @@ class RequestTimes:
 
 @dataclass(slots=True, kw_only=True)
 class Simulated:
-    """The outcome of a simulation.
+    """The outcome of a simulation."""
 
-    Attributes:
-        requests: in the order of the traffic.
-        ends_ns: ``[steps]`` int64, when each step ended, in ns of virtual time.
-        skipped: how many of the steps were applied in runs.
-        tokens: tokens of all answers.
-        busiest: the most requests that ran at once.
-        peak_blocks: the most blocks that requests held at once.
-        num_blocks: blocks that requests can hold.
-        start_ns: the beginning, in ns of virtual time.
-        served: the requests themselves, with their tokens, in the order of the traffic, if they were to be kept.
-        steps: the record of each step, if there was to be one.
-    """
-
-    requests: list[RequestTimes] = field(default_factory=list)
+    requests: list[RequestTimes] = field(default_factory=list)  # in the order of the traffic
+    # ``[steps]`` int64, when each step ended, in ns of virtual time.
     ends_ns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    skipped: int = 0
-    tokens: int = 0
-    busiest: int = 0
-    peak_blocks: int = 0
-    num_blocks: int
-    start_ns: int = 0
+    skipped: int = 0  # how many of the steps were applied in runs
+    tokens: int = 0  # tokens of all answers
+    busiest: int = 0  # the most requests that ran at once
+    peak_blocks: int = 0  # the most blocks that requests held at once
+    num_blocks: int  # blocks that requests can hold
+    start_ns: int = 0  # the beginning, in ns of virtual time
+    # The requests themselves, with their tokens, in the order of the traffic, if they were to be kept.
     served: list[Request] = field(default_factory=list)
-    steps: StepSummaries | None = None
+    steps: StepSummaries | None = None  # the record of each step, if there was to be one
 
     @property
     def seconds(self) -> float:

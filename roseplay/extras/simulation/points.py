@@ -13,27 +13,18 @@ from roseplay.extras.simulation.limits import Seconds, Streams, Tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One measured duration.
+    """One measured duration."""
 
-    Attributes:
-        measured: ``itl`` (median gap between tokens of a closed loop), ``tpot`` (its mean), ``step`` (one step),
-            ``unloaded ttft`` (first token on an idle server) or ``saturated`` (``tpot`` where the requests need more
-            KV blocks than there are).
-        prompt, answer: tokens; a step without an answer computes the prompt alone.
-        streams: requests at once.
-        context: tokens in the cache of each stream of a decode step.
-        seconds: the measured duration.
-        ttft_s: measured time to first token, if known; of one stream alone, it calibrates prompts.
-        prompts_s: seconds of the steps that computed the prompts of all streams and nothing else, if known.
-    """
-
+    # ``itl`` (median gap between tokens of a closed loop), ``tpot`` (its mean), ``step`` (one step), ``unloaded ttft``
+    # (first token on an idle server) or ``saturated`` (``tpot`` where the requests need more KV blocks than there are).
     measured: Literal["itl", "tpot", "step", "unloaded ttft", "saturated"]
-    prompt: Tokens = 0
+    prompt: Tokens = 0  # tokens; a step without an answer computes the prompt alone
     answer: Tokens = 0
-    streams: Streams = 1
-    context: Tokens = 0
-    seconds: Seconds
-    ttft_s: Seconds | None = None
+    streams: Streams = 1  # requests at once
+    context: Tokens = 0  # tokens in the cache of each stream of a decode step
+    seconds: Seconds  # the measured duration
+    ttft_s: Seconds | None = None  # measured time to first token, if known; of one stream alone, it calibrates prompts
+    # Seconds of the steps that computed the prompts of all streams and nothing else, if known.
     prompts_s: Seconds | None = None
 
     def terms_of(self, cost: CostModel) -> np.ndarray:

@@ -23,19 +23,15 @@ _FILE = Path(__file__).with_name("published.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point(Measurement):
-    """A published measurement, and what was measured.
-
-    Attributes:
-        engine, source: what was measured, and where it was published, of which ``file`` is a part.
-    """
+    """A published measurement, and what was measured."""
 
     gpu: str
     model: str
     weights: str
     kv: str = "bf16"
     tensor_parallel: int
-    engine: str
-    source: str
+    engine: str  # what was measured
+    source: str  # where it was published; ``file`` is a part of it
     file: str
 
     def cost_model(self) -> CostModel:

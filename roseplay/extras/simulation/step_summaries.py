@@ -10,11 +10,7 @@ import numpy as np
 
 
 class StepSummary(NamedTuple):
-    """One step that computed something; the fields are those of ``engine.records.StepRecord``.
-
-    Attributes:
-        blocks: blocks that requests hold after it.
-    """
+    """One step that computed something; the fields are those of ``engine.records.StepRecord``."""
 
     start_ns: int
     end_ns: int
@@ -22,7 +18,7 @@ class StepSummary(NamedTuple):
     decode_tokens: int
     running: int
     waiting: int
-    blocks: int
+    blocks: int  # blocks that requests hold after it
 
 
 class StepSummaries:

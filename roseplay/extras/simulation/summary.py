@@ -14,29 +14,18 @@ from roseplay.traffic.waits import waits_grow
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Figures of one simulation; times in seconds.
+    """Figures of one simulation; times in seconds."""
 
-    Attributes:
-        requests, refused: numbers of requests that were answered, and refused.
-        ttft_s, itl_s: p50, p95 and p99 of the times to first tokens, and of all gaps between tokens.
-        output_tokens_per_s: tokens of all answers by the time from the first arrival to the last token.
-        preemptions: how often requests lost their blocks.
-        cached: share of the prompt tokens that the prefix cache served.
-        busiest: the most requests that ran at once.
-        kv_use: the largest share of the KV blocks in use at once.
-        saturated: whether waiting times grew during the run, so that all figures depend on its length.
-    """
-
-    requests: int
+    requests: int  # numbers of requests that were answered, and refused
     refused: int
-    ttft_s: tuple[float, float, float]
+    ttft_s: tuple[float, float, float]  # p50, p95 and p99 of the times to first tokens, and of all gaps between tokens
     itl_s: tuple[float, float, float]
-    output_tokens_per_s: float
-    preemptions: int
-    cached: float
-    busiest: int
-    kv_use: float
-    saturated: bool
+    output_tokens_per_s: float  # tokens of all answers by the time from the first arrival to the last token
+    preemptions: int  # how often requests lost their blocks
+    cached: float  # share of the prompt tokens that the prefix cache served
+    busiest: int  # the most requests that ran at once
+    kv_use: float  # the largest share of the KV blocks in use at once
+    saturated: bool  # whether waiting times grew during the run, so that all figures depend on its length
 
 
 def summarize(simulated: Simulated, server_s: float = 0.0) -> Summary:

@@ -27,19 +27,12 @@ ATTENTION_NAME = "roseplay"
 
 @dataclass(frozen=True, slots=True)
 class AttentionParams:
-    """How a layer attends.
+    """How a layer attends."""
 
-    Attributes:
-        scaling: factor of the scores.
-        reach: how far back a token can see.
-        softcap: scores become ``softcap * tanh(score / softcap)`` (Gemma 2).
-        sinks: ``[heads]``: a score that takes part in each softmax but has no value (GPT-OSS).
-    """
-
-    scaling: float
-    reach: Reach = EVERYTHING
-    softcap: float | None = None
-    sinks: torch.Tensor | None = None
+    scaling: float  # factor of the scores
+    reach: Reach = EVERYTHING  # how far back a token can see
+    softcap: float | None = None  # scores become ``softcap * tanh(score / softcap)`` (Gemma 2)
+    sinks: torch.Tensor | None = None  # ``[heads]``: a score that takes part in each softmax but has no value (GPT-OSS)
 
     @property
     def plain(self) -> bool:

@@ -20,15 +20,10 @@ _ATTRIBUTE = "roseplay_pattern"
 
 
 class Reach(NamedTuple):
-    """How far back a token can see; at most one of the two is given.
+    """How far back a token can see; at most one of the two is given."""
 
-    Attributes:
-        window: a token sees itself and the ``window - 1`` tokens before it.
-        chunk: a token sees the tokens up to itself in its own chunk of ``chunk`` tokens (Llama 4).
-    """
-
-    window: int | None = None
-    chunk: int | None = None
+    window: int | None = None  # a token sees itself and the ``window - 1`` tokens before it
+    chunk: int | None = None  # a token sees the tokens up to itself in its own chunk of ``chunk`` tokens (Llama 4)
 
     def first(self, position: Positions) -> Positions:
         """Returns the first position that a token at ``position`` sees; may be negative."""
@@ -60,18 +55,13 @@ class Temperature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerPattern:
-    """The attention pattern of one layer.
+    """The attention pattern of one layer."""
 
-    Attributes:
-        reach: used where the model passes no ``sliding_window``.
-        kv_layer: the layer whose keys and values this one reads instead of its own.
-        temperature: scales queries, where the model's own code would use a token's index in the batch.
-        projection: is applied to queries and results, because the layer passes latents instead of keys and values.
-    """
-
-    reach: Reach = EVERYTHING
-    kv_layer: int | None = None
+    reach: Reach = EVERYTHING  # used where the model passes no ``sliding_window``
+    kv_layer: int | None = None  # the layer whose keys and values this one reads instead of its own
+    # Scales the queries where the model's own code would use a token's index in the batch.
     temperature: Temperature | None = None
+    # Applied to queries and results, because the layer passes latents instead of keys and values.
     projection: LatentProjection | None = None
 
     def queries(self, q: torch.Tensor) -> torch.Tensor:

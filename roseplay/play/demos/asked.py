@@ -14,26 +14,16 @@ from roseplay.recording.request_registry import TrackedRequest
 
 @dataclass(frozen=True, kw_only=True)
 class ChatFacts:
-    """What was measured of prompts in lanes that were asked together. Times are in ms, ``None`` if there were none.
+    """What was measured of prompts in lanes that were asked together. Times are in ms, ``None`` if there were none."""
 
-    Attributes:
-        first_token: the longest TTFT.
-        step: the median time between two arrivals of an answer.
-        steps: steps that drew tokens of the longest answer; ``None`` without answers.
-        drafted, accepted: tokens that were guessed and computed, and how many of them were right.
-        texts: the answers.
-        factors: of slow motion; none of these times is converted.
-        requests: the numbers of their requests.
-    """
-
-    first_token: float | None
-    step: float | None
-    steps: int | None
-    drafted: int
+    first_token: float | None  # the longest TTFT
+    step: float | None  # the median time between two arrivals of an answer
+    steps: int | None  # steps that drew tokens of the longest answer; ``None`` without answers
+    drafted: int  # tokens that were guessed and computed, and how many of them were right
     accepted: int
-    texts: tuple[str, ...]
-    factors: tuple[float, ...] = (1.0,)
-    requests: tuple[int, ...] = ()
+    texts: tuple[str, ...]  # the answers
+    factors: tuple[float, ...] = (1.0,)  # of slow motion; none of these times is converted
+    requests: tuple[int, ...] = ()  # the numbers of their requests
 
 
 class Asked:

@@ -35,20 +35,13 @@ Submit = Callable[[list[int], SamplingParams], TrackedRequest]
 
 @dataclass(frozen=True, slots=True)
 class ClientSize:
-    """What each client sends.
+    """What each client sends."""
 
-    Attributes:
-        prompt, answer: tokens.
-        fit: number of clients for whose requests the KV blocks have room.
-        prompt_s: estimated seconds to compute one prompt.
-        published: measured rows of the same load on the same hardware, by the number of clients.
-    """
-
-    prompt: int
+    prompt: int  # tokens
     answer: int
-    fit: int
-    prompt_s: float
-    published: dict[int, MeasuredLoad]
+    fit: int  # number of clients for whose requests the KV blocks have room
+    prompt_s: float  # estimated seconds to compute one prompt
+    published: dict[int, MeasuredLoad]  # measured rows of the same load on the same hardware, by the number of clients
 
     def takes_s(self, clients: DemoClients, before: int) -> float:
         """Returns the estimated seconds until all clients that fit have had their first tokens for long enough to measure

@@ -30,23 +30,14 @@ _OVERFULL = 1.25  # times the pool's tokens, so that memory does run out
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A demo for one model.
+    """A demo for one model."""
 
-    Attributes:
-        demo: with the bursts and knobs to be played.
-        seconds: approximate length of each scene.
-        slow_motion: the factor.
-        budget: the prefill budget, for a demo that sets one.
-        span_ms: the time that the charts show.
-        client: what each client sends, for a demo with clients.
-    """
-
-    demo: Demo
-    seconds: tuple[float, ...]
-    slow_motion: float
-    budget: int
-    span_ms: int
-    client: ClientSize | None = None
+    demo: Demo  # with the bursts and knobs to be played
+    seconds: tuple[float, ...]  # approximate length of each scene
+    slow_motion: float  # the factor
+    budget: int  # the prefill budget, for a demo that sets one
+    span_ms: int  # the time that the charts show
+    client: ClientSize | None = None  # what each client sends, for a demo with clients
 
     @property
     def whole_s(self) -> int:

@@ -53,24 +53,17 @@ class _StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoContext:
-    """The parts of the playground that a demo uses.
-
-    Attributes:
-        now_ms: the time on the page's clock, which is the engine's.
-        speed: returns how fast the engine computes; ``None`` while unknown.
-        stats: returns the newest figures of the KPI strip, as in a frame.
-        overloaded: returns whether other programs keep the machine busy.
-    """
+    """The parts of the playground that a demo uses."""
 
     requests: Requests
     tabs: Tabs
     chats: ChatService
     traffic: TrafficService
     story: Story
-    now_ms: Callable[[], float]
-    speed: Callable[[], Speed | None]
-    stats: Callable[[], dict[str, Any]]
-    overloaded: Callable[[], bool]
+    now_ms: Callable[[], float]  # the time on the page's clock, which is the engine's
+    speed: Callable[[], Speed | None]  # returns how fast the engine computes; ``None`` while unknown
+    stats: Callable[[], dict[str, Any]]  # returns the newest figures of the KPI strip, as in a frame
+    overloaded: Callable[[], bool]  # returns whether other programs keep the machine busy
 
 
 class DemoPlayer:

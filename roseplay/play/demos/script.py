@@ -42,23 +42,15 @@ def lane_prompts(model: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBurst:
-    """A burst of a demo, which begins with an empty prefix cache; bursts with the same seed have the same prompts.
+    """A burst of a demo, which begins with an empty prefix cache; bursts with the same seed have the same prompts."""
 
-    Attributes:
-        name: by which captions and rings refer to it.
-        kind: as in ``bursts.LABELS``.
-        answer: tokens of each answer.
-        mix: how its prompts relate; by default, as usual for its kind.
-        tenant: whose it is.
-    """
-
-    name: str
-    kind: str
+    name: str  # by which captions and rings refer to it
+    kind: str  # as in ``bursts.LABELS``
     size: int = 20
-    answer: int = 64
+    answer: int = 64  # tokens of each answer
     seed: int = 1
-    mix: PromptMix | None = None
-    tenant: str | None = None
+    mix: PromptMix | None = None  # how its prompts relate; by default, as usual for its kind
+    tenant: str | None = None  # whose it is
 
     @property
     def prompts(self) -> PromptMix:
@@ -67,70 +59,50 @@ class DemoBurst:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoChats:
-    """Prompts in the lanes, answered greedily, and measured together.
+    """Prompts in the lanes, answered greedily, and measured together."""
 
-    Attributes:
-        name: by which captions refer to them.
-        prompts: one for each of ``lanes``; by default what lanes are asked.
-        turn: each begins a ``new`` chat, continues its lane's chat (``next``), or replaces the lane's last question (``again``).
-        answer: the most tokens of an answer.
-        tenant: whose they are.
-    """
-
-    name: str
-    prompts: tuple[str, ...] = ()
+    name: str  # by which captions refer to them
+    prompts: tuple[str, ...] = ()  # one for each of ``lanes``; by default what lanes are asked
     lanes: tuple[int, ...] = (1, 2, 3, 4)
+    # Each begins a ``new`` chat, continues its lane's chat (``next``), or replaces the lane's last question
+    # (``again``).
     turn: Literal["new", "next", "again"] = "new"
-    answer: int = 64
-    tenant: str | None = None
+    answer: int = 64  # the most tokens of an answer
+    tenant: str | None = None  # whose they are
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoClients:
-    """Clients that send one prompt after the other; ``clients.py`` chooses the sizes of their requests.
+    """Clients that send one prompt after the other; ``clients.py`` chooses the sizes of their requests."""
 
-    Attributes:
-        name: by which captions refer to them.
-        count: how many there are.
-    """
-
-    name: str
-    count: int
+    name: str  # by which captions refer to them
+    count: int  # how many there are
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """One caption, and what happens while it is shown. It lasts until the caption is read and its traffic is answered.
+    """One caption, and what happens while it is shown. It lasts until the caption is read and its traffic is answered."""
 
-    Attributes:
-        caption: its sentences, see ``story.caption``; ``caption_figures.py`` lists the figures.
-        knobs: set when it begins.
-        stories: whether the lanes are kept streaming; not with ``chats``.
-        answers: makes the caption a question: possible answers, each by the figure that makes it right if it is known at
-            the end. The scene then lasts until one is chosen, and the demo's last caption says whether it was right.
-        burst: sent when it begins; the scene then lasts until it is answered, as far as the demo as a whole takes at most
-            ``player.LONGEST`` times as long as planned.
-        chats: the same for prompts in the lanes, which are sent after the burst if there is one.
-        clients: send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long
-            as ``ClientSize.takes_s``, at most ``plan.ACT_S``.
-        settles: lasts as long as the last scene with new clients, while these go on.
-        rings: what to highlight: elements of the page by ID, also at the time of a burst (``(id, name)``); the token after
-            the pause of a burst (``("gap", name)``), a burst's longest step (``("step", name)``), an answer of it that
-            was preempted (``("preempted", name)``), the rows in Steps of a burst or chats (``("rows", name)``; chats with
-            their longest TTFT), or those of chats with the number of their steps (``("steps", name)``).
-        read_s: reading time of its caption; by default derived from its length.
-    """
-
-    caption: tuple[Forms, ...]
+    caption: tuple[Forms, ...]  # its sentences, see ``story.caption``; ``caption_figures.py`` lists the figures
+    # Makes the caption a question: possible answers, each by the figure that makes it right if it is known at the end.
+    # The scene then lasts until one is chosen, and the demo's last caption says whether it was right.
     answers: Mapping[str, str] = field(default_factory=dict)
-    knobs: Mapping[str, Any] = field(default_factory=dict)
-    stories: bool = False
+    knobs: Mapping[str, Any] = field(default_factory=dict)  # set when it begins
+    stories: bool = False  # whether the lanes are kept streaming; not with ``chats``
+    # Sent when it begins; the scene then lasts until it is answered, as far as the demo as a whole takes at most
+    # ``player.LONGEST`` times as long as planned.
     burst: DemoBurst | None = None
-    chats: DemoChats | None = None
+    chats: DemoChats | None = None  # the same for prompts in the lanes, which are sent after the burst if there is one
+    # Send from its beginning to the end of the demo, in place of earlier ones; the scene then lasts as long as
+    # ``ClientSize.takes_s``, at most ``plan.ACT_S``.
     clients: DemoClients | None = None
-    settles: bool = False
+    settles: bool = False  # lasts as long as the last scene with new clients, while these go on
+    # What to highlight: elements of the page by ID, also at the time of a burst (``(id, name)``); the token after the
+    # pause of a burst (``("gap", name)``), a burst's longest step (``("step", name)``), an answer of it that was
+    # preempted (``("preempted", name)``), the rows in Steps of a burst or chats (``("rows", name)``; chats with their
+    # longest TTFT), or those of chats with the number of their steps (``("steps", name)``).
     rings: tuple[Ring, ...] = ()
-    read_s: float | None = None
+    read_s: float | None = None  # reading time of its caption; by default derived from its length
 
 
 def scene(first: Forms, *others: Forms, **parts: Any) -> Scene:
@@ -145,30 +117,20 @@ def reading(*caption: Forms, **parts: Any) -> Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A demo.
+    """A demo."""
 
-    Attributes:
-        name: in addresses and events.
-        shows: what it shows, in a few words.
-        knobs: set at its beginning; all others are left as they are.
-        scenes: the first one asks, and the last one's caption compares. There are bursts, all of the same size, chats, or
-            both; or there are clients.
-        after: what to try afterwards.
-        watched_s: the least time in which its longest scene's traffic is answered; slow motion makes it last so long.
-        fills_pool: whether its bursts must need more KV blocks than there are.
-        slow_prompts: whether it is about steps that last longer because of their prompts.
-        readers: how many lanes are kept streaming in scenes with stories.
-        conclude: called before the last scene with the facts of its bursts; returns more figures for its caption.
-    """
-
-    name: str
+    name: str  # in addresses and events
     title: str
-    shows: str
-    knobs: Mapping[str, Any]
+    shows: str  # what it shows, in a few words
+    knobs: Mapping[str, Any]  # set at its beginning; all others are left as they are
+    # The first one asks, and the last one's caption compares. There are bursts, all of the same size, chats, or both;
+    # or there are clients.
     scenes: tuple[Scene, ...]
-    after: str
+    after: str  # what to try afterwards
+    # The least time in which its longest scene's traffic is answered; slow motion makes it last so long.
     watched_s: float = 1.0
-    fills_pool: bool = False
-    slow_prompts: bool = False
-    readers: int = len(STORIES)
+    fills_pool: bool = False  # whether its bursts must need more KV blocks than there are
+    slow_prompts: bool = False  # whether it is about steps that last longer because of their prompts
+    readers: int = len(STORIES)  # how many lanes are kept streaming in scenes with stories
+    # Called before the last scene with the facts of its bursts; returns more figures for its caption.
     conclude: Callable[[Mapping[str, BurstFacts]], Mapping[str, str]] = field(default=lambda bursts: {})

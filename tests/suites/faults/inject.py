@@ -24,20 +24,13 @@ class PanicException(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What goes wrong, where, and when.
+    """What goes wrong, where, and when."""
 
-    Attributes:
-        target: ``module:name`` or ``module:Class.method``.
-        act: called instead of the target, as ``act(call, *args)``, where ``call()`` does what the target does.
-        at: the first call on which it acts, counted from 1 once the fault is armed.
-        times: the number of calls on which it acts.
-        only: acts only on calls for whose arguments this is true; other calls are not counted.
-    """
-
-    target: str
-    act: Act
-    at: int = 1
-    times: int = 1
+    target: str  # ``module:name`` or ``module:Class.method``
+    act: Act  # called instead of the target, as ``act(call, *args)``, where ``call()`` does what the target does
+    at: int = 1  # the first call on which it acts, counted from 1 once the fault is armed
+    times: int = 1  # the number of calls on which it acts
+    # Acts only on calls for whose arguments this is true; other calls are not counted.
     only: Callable[..., bool] = lambda *args: True
 
 

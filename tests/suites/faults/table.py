@@ -45,28 +45,17 @@ NO_MEMORY = raising(lambda: torch.OutOfMemoryError("injected. x"))
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        seam: where the fault occurs.
-        fault: what the fault is.
-        faults: the faults to inject.
-        affected, after: see above.
-        error: a regular expression for the affected requests' error.
-        early: whether to arm the faults before sending the requests rather than after.
-        overlap: whether the engine runs its steps as on a GPU, one ahead.
-        steps: how many steps in flight are lost.
-    """
-
-    seam: str
-    fault: str
-    faults: tuple[Fault, ...]
-    affected: str = "step"
+    seam: str  # where the fault occurs
+    fault: str  # what the fault is
+    faults: tuple[Fault, ...]  # the faults to inject
+    affected: str = "step"  # see above
     after: str = "goes on"
-    error: str = "an injected"
-    early: bool = False
-    overlap: bool = False
-    steps: int = 1
+    error: str = "an injected"  # a regular expression for the affected requests' error
+    early: bool = False  # whether to arm the faults before sending the requests rather than after
+    overlap: bool = False  # whether the engine runs its steps as on a GPU, one ahead
+    steps: int = 1  # how many steps in flight are lost
 
     @property
     def name(self) -> str:

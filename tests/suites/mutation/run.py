@@ -27,22 +27,15 @@ KILLED = ("killed", "timeout", "suspicious", "segfault")
 
 @dataclass(frozen=True)
 class Package:
-    """What is mutated, and which tests should notice.
+    """What is mutated, and which tests should notice."""
 
-    Attributes:
-        changed: patterns of paths in ``roseplay``, in which ``*`` also matches ``/``.
-        tests: fast tests; a mutant survives if it passes all tests that reach its function. None of them starts a
-            process, in which mutmut does not see what is reached.
-        deselected: the tests in ``tests`` that are left out.
-        unchanged: paths that match ``changed`` but are not mutated.
-        wanted: the fraction of mutants that must be noticed, not counting equivalent ones.
-    """
-
-    changed: str
+    changed: str  # patterns of paths in ``roseplay``, in which ``*`` also matches ``/``
+    # Fast tests; a mutant survives if it passes all tests that reach its function. None of them starts a process, in
+    # which mutmut does not see what is reached.
     tests: list[str]
-    deselected: list[str] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
-    wanted: float = 0.9
+    deselected: list[str] = field(default_factory=list)  # the tests in ``tests`` that are left out
+    unchanged: list[str] = field(default_factory=list)  # paths that match ``changed`` but are not mutated
+    wanted: float = 0.9  # the fraction of mutants that must be noticed, not counting equivalent ones
 
 
 def _tests_in(folder: str, *names: str) -> list[str]:

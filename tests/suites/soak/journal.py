@@ -20,17 +20,12 @@ MAX_COMPLAINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that a client sent and knows by its id.
+    """A request that a client sent and knows by its id."""
 
-    Attributes:
-        kind: ``lane``, ``burst`` or ``api``, as on the page.
-        exact: the length of its answer if it is not stopped, for answers that ignore end-of-sequence tokens; else None.
-        asked_s: when the client began to send it.
-    """
-
-    kind: str
+    kind: str  # ``lane``, ``burst`` or ``api``, as on the page
+    # The length of its answer if it is not stopped, for answers that ignore end-of-sequence tokens; else None.
     exact: int | None
-    asked_s: float
+    asked_s: float  # when the client began to send it
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,19 +30,14 @@ _PROGRESS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parameters of a soak; see ``--help`` of ``tests.suites.soak``.
-
-    Attributes:
-        lab_every_s: mean time between lab runs; 0 for none.
-        browser: path of the Chromium in which a real tab is open, or None.
-    """
+    """The parameters of a soak; see ``--help`` of ``tests.suites.soak``."""
 
     seconds: float = 3600.0
     seed: int = 1
     rate: float = 1.0
-    lab_every_s: float = 120.0
+    lab_every_s: float = 120.0  # mean time between lab runs; 0 for none
     sample_every_s: float = 5.0
-    browser: str | None = None
+    browser: str | None = None  # path of the Chromium in which a real tab is open, or None
 
     @property
     def warm_up(self) -> float:

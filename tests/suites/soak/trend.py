@@ -45,22 +45,17 @@ def slope(points: Points) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrend:
-    """How memory developed after the warm-up, in MB.
-
-    Attributes:
-        per_hour, error: slope of a straight line through the windows, and its standard error.
-        growth: how much the line rises beyond two standard errors, over an hour or, if less than 20 minutes were
-            measured, over the time measured.
-        limit: growth that is tolerated.
-    """
+    """How memory developed after the warm-up, in MB."""
 
     first: float
     last: float
     highest: float
-    per_hour: float
+    per_hour: float  # slope of a straight line through the windows, and its standard error
     error: float
+    # How much the line rises beyond two standard errors, over an hour or, if less than 20 minutes were measured, over
+    # the time measured.
     growth: float
-    limit: float
+    limit: float  # growth that is tolerated
 
     @property
     def flat(self) -> bool:

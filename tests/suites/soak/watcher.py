@@ -16,21 +16,15 @@ _POLL_S = 0.25
 
 @dataclass(slots=True)
 class Shown:
-    """A request as the page showed it.
-
-    Attributes:
-        rows: its tokens, counted one by one.
-        tokens: its tokens according to its end event; None while it runs.
-        seen_finished_s: when its end was read.
-    """
+    """A request as the page showed it."""
 
     kind: str
     prompt_tokens: int
-    rows: int = 0
-    tokens: int | None = None
+    rows: int = 0  # its tokens, counted one by one
+    tokens: int | None = None  # its tokens according to its end event; None while it runs
     reason: str | None = None
     error: str | None = None
-    seen_finished_s: float = 0.0
+    seen_finished_s: float = 0.0  # when its end was read
 
 
 class Watcher(Poller):

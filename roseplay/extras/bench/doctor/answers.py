@@ -24,19 +24,13 @@ _SEED = 7
 
 @dataclass(frozen=True)
 class Check:
-    """A comparison of one device's answers in one dtype with those of plain torch.
-
-    Attributes:
-        ok: whether they agree.
-        difference: the largest difference between log-probabilities of the same token.
-        compared: number of tokens compared.
-    """
+    """A comparison of one device's answers in one dtype with those of plain torch."""
 
     device: str
     dtype: str
-    ok: bool
-    difference: float
-    compared: int
+    ok: bool  # whether they agree
+    difference: float  # the largest difference between log-probabilities of the same token
+    compared: int  # number of tokens compared
 
     def __str__(self) -> str:
         verdict = "same as plain torch" if self.ok else "WRONG: not the same as plain torch"

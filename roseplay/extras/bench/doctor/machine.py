@@ -16,17 +16,12 @@ _CPU_MATRIX, _GPU_MATRIX = 1024, 8192
 
 @dataclass(frozen=True)
 class Device:
-    """A device that models can run on.
-
-    Attributes:
-        bandwidth: bytes a second: when reading on a CPU, read and written by a copy on a GPU.
-        matmul_flops: operations a second of a large matrix product, by dtype.
-    """
+    """A device that models can run on."""
 
     name: str
     device: str
-    bandwidth: float
-    matmul_flops: dict[str, float]
+    bandwidth: float  # bytes a second: when reading on a CPU, read and written by a copy on a GPU
+    matmul_flops: dict[str, float]  # operations a second of a large matrix product, by dtype
 
 
 def packages() -> dict[str, str | None]:

@@ -22,18 +22,12 @@ MOST_OF_STREAM = 4 << 20  # bytes
 
 @dataclass(slots=True)
 class Events:
-    """The events of a stream that was read to its end, or up to the limits of time and size for a short answer.
-
-    Attributes:
-        chunks: the JSON of each, without the final ``[DONE]``.
-        times_s: when each arrived, in seconds since the request.
-        done: whether the stream ended with ``[DONE]``.
-    """
+    """The events of a stream that was read to its end, or up to the limits of time and size for a short answer."""
 
     status: int
-    chunks: list[dict[str, Any]] = field(default_factory=list)
-    times_s: list[float] = field(default_factory=list)
-    done: bool = False
+    chunks: list[dict[str, Any]] = field(default_factory=list)  # the JSON of each, without the final ``[DONE]``
+    times_s: list[float] = field(default_factory=list)  # when each arrived, in seconds since the request
+    done: bool = False  # whether the stream ended with ``[DONE]``
 
 
 class Server(Control):

@@ -45,27 +45,18 @@ class Pool:
 
 @dataclass(slots=True)
 class Followed:
-    """A request that vLLM has.
-
-    Attributes:
-        stream: None for one of ours that has ended here.
-        target: tokens that it has to compute before it decodes: more than its prompt once it was preempted.
-        reached: the most tokens that it ever had computed.
-        output: number of tokens of its answer.
-        last_ns: when the newest of them came; None if that was before it was followed.
-        hashes: of the whole blocks of its prompt, if they are known.
-    """
+    """A request that vLLM has."""
 
     request_id: int
-    stream: HttpStream | None
+    stream: HttpStream | None  # None for one of ours that has ended here
     is_ours: bool
-    target: int
+    target: int  # tokens that it has to compute before it decodes: more than its prompt once it was preempted
     cached: int = 0
-    reached: int = 0
-    output: int = 0
-    last_ns: int | None = None
+    reached: int = 0  # the most tokens that it ever had computed
+    output: int = 0  # number of tokens of its answer
+    last_ns: int | None = None  # when the newest of them came; None if that was before it was followed
     blocks: list[int] = field(default_factory=list)
-    hashes: Sequence[int] = ()
+    hashes: Sequence[int] = ()  # of the whole blocks of its prompt, if they are known
 
 
 class Steps:

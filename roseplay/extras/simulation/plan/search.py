@@ -30,25 +30,18 @@ SETTINGS = ((256, 8192), (256, 2048), (256, 512), (64, 8192), (64, 2048), (64, 5
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One setting, and its figures under the load.
+    """One setting, and its figures under the load."""
 
-    Attributes:
-        gpus: size of the tensor parallel group.
-        max_batch_size, step_max_tokens: knobs of the scheduler.
-        longer: its figures with all steps longer by ``margin``; None if the limits are not held even without.
-        margin: the share by which nine in ten of the points behind the durations are off at most.
-        steps, seconds: simulated, with and without the margin.
-    """
-
-    gpus: int
-    max_batch_size: int
+    gpus: int  # size of the tensor parallel group
+    max_batch_size: int  # knobs of the scheduler
     step_max_tokens: int
     num_blocks: int
     figures: Summary
+    # Its figures with all steps longer by ``margin``; None if the limits are not held even without.
     longer: Summary | None
-    margin: float
+    margin: float  # the share by which nine in ten of the points behind the durations are off at most
     evidence: Evidence
-    steps: int
+    steps: int  # simulated, with and without the margin
     seconds: float
 
     def holds(self, limits: Limits) -> bool:
