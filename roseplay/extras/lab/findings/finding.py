@@ -10,8 +10,8 @@ from typing import Any, dataclass_transform
 from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value
 from roseplay.extras.lab.points import PointResult, is_exact, spread, values_of
-from roseplay.traffic.difference import Better, Verdict, difference
-from roseplay.traffic.run_figures import FIGURES
+from roseplay.traffic.difference import Verdict, difference
+from roseplay.traffic.run_figures import FIGURES, Figure
 
 _NAMED = ("max_batch_size", "prefill_max_tokens")  # most conclusions depend on these
 
@@ -48,16 +48,12 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Figure):
     """How a figure differs between A and B, or between two values: a ``traffic.difference``, rounded.
 
     ``exact`` says whether repeats would give the same figures.
     """
 
-    name: str
-    title: str
-    unit: str
-    better: Better
     a: float | None
     b: float | None
     a_range: list[float | None]
@@ -72,13 +68,12 @@ class Row:
         """Returns the row of a figure from its values in the repeats; for ``exact`` see ``difference``."""
         figure = FIGURES[name]
         compared = difference(a, b, better=figure.better, exact=exact)
-        (a_low, a_high), (b_low, b_high) = compared.a_range or (None, None), compared.b_range or (None, None)
         return cls(
             **asdict(figure),
             a=_rounded(compared.a),
             b=_rounded(compared.b),
-            a_range=[_rounded(a_low), _rounded(a_high)],
-            b_range=[_rounded(b_low), _rounded(b_high)],
+            a_range=[_rounded(end) for end in compared.a_range or (None, None)],
+            b_range=[_rounded(end) for end in compared.b_range or (None, None)],
             ratio=_rounded(compared.ratio),
             verdict=compared.verdict,
             repeats=compared.repeats,
