@@ -19,7 +19,7 @@ class Findings:
     """The findings; see ``machine``, ``EngineInfo`` and ``Check``. ``missing`` lists possible speed-ups."""
 
     versions: Mapping[str, str | None]
-    features: list[str]
+    cpu_features: list[str]
     devices: list[Device]
     engine: EngineInfo
     checks: list[Check]
@@ -32,14 +32,7 @@ class Findings:
 
     def document(self) -> dict[str, Any]:
         """Returns everything as values for JSON, in bytes and operations a second, and seconds."""
-        return {
-            "versions": dict(self.versions),
-            "cpu_features": self.features,
-            "devices": [asdict(device) for device in self.devices],
-            "engine": asdict(self.engine),
-            "checks": [asdict(check) for check in self.checks],
-            "missing": self.missing,
-        }
+        return asdict(self)
 
     def text(self) -> str:
         """Returns the findings as text for a terminal."""
@@ -51,7 +44,7 @@ class Findings:
             speed = f"{verb} {device.bandwidth / 1e9:.3g} GB/s, multiplies at {rates}"
             lines += _entry(device.device, f"{device.name}; {speed}")
             if device.device == "cpu":
-                lines += _entry("", f"instructions: {', '.join(self.features) or 'none that the kernels know'}")
+                lines += _entry("", f"instructions: {', '.join(self.cpu_features) or 'none that the kernels know'}")
         if all(device.device == "cpu" for device in self.devices):
             lines += _entry("cuda", "no GPU that torch can use")
         info = self.engine
