@@ -33,28 +33,20 @@ class Measurement:
         Of an unloaded TTFT, ``Parameters.server_s`` comes on top.
         """
         if self.measured == "itl":
-            return itl_terms(cost, self.streams, self.prompt, self.answer)
+            return self._itl_terms(cost)
         if self.measured in ("tpot", "saturated"):
-            return tpot_terms(cost, self.streams, self.prompt, self.answer)
+            return self._tpot_terms(cost)
         if self.context:
             return cost.terms(cost.decode(self.streams, self.context))
         return cost.terms(cost.prompt(self.prompt))
 
+    def _itl_terms(self, cost: CostModel) -> np.ndarray:
+        # A decode step halfway through the answers: the median gap, if fewer than half of the steps compute prompts, too.
+        return cost.terms(cost.decode(self.streams, self.prompt + self.answer / 2))
 
-def itl_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
-    """Returns the ``[8]`` terms (``CostModel.terms``) of a decode step halfway through the answers.
-
-    This is the median gap between tokens, as long as fewer than half of the steps also compute prompts.
-    """
-    return cost.terms(cost.decode(streams, prompt + answer / 2))
-
-
-def tpot_terms(cost: CostModel, streams: int, prompt: int, answer: int) -> np.ndarray:
-    """Returns the terms of the mean gap: a decode step, and a share of the other clients' prompts.
-
-    While one answer streams, every other client sends one prompt, whose cost is added to steps of the answers.
-    """
-    load = cost.prompt(prompt)
-    load.kv_tokens = load.sequences = 0  # counted with the decode step
-    added = cost.terms(load) - cost.terms(StepLoad(tokens=0))
-    return itl_terms(cost, streams, prompt, answer) + added * (streams - 1) / answer
+    def _tpot_terms(self, cost: CostModel) -> np.ndarray:
+        # While one answer streams, every other client sends one prompt, whose cost is added to steps of the answers.
+        load = cost.prompt(self.prompt)
+        load.kv_tokens = load.sequences = 0  # counted with the decode step
+        added = cost.terms(load) - cost.terms(StepLoad(tokens=0))
+        return self._itl_terms(cost) + added * (self.streams - 1) / self.answer
