@@ -37,20 +37,6 @@ class SummaryOrder(Input):
 def lab_router(host: PageHost) -> APIRouter:
     """Returns the routes under ``/ui/lab``."""
     router = APIRouter(prefix="/ui/lab", dependencies=[NO_STORE])
-    _add_runs(router, host)
-    _add_results(router, host)
-    return router
-
-
-def lab_of(host: PageHost) -> Lab:
-    """Returns the lab of the live playground."""
-    lab = host.playground.services["lab"]
-    assert isinstance(lab, Lab)
-    return lab
-
-
-def _add_runs(router: APIRouter, host: PageHost) -> None:
-    """Add the routes that describe the lab and that start, follow and stop an experiment."""
 
     @router.get("")
     def describe() -> dict[str, Any]:
@@ -77,10 +63,6 @@ def _add_runs(router: APIRouter, host: PageHost) -> None:
     def stop() -> dict[str, bool]:
         return {"stopped": lab_of(host).stop()}
 
-
-def _add_results(router: APIRouter, host: PageHost) -> None:
-    """Add the routes for results: those made here, files, and summaries for other limits."""
-
     @router.get("/result/{document_id}")
     def result(document_id: str) -> Response:
         return _answer(_result(lab_of(host), document_id))
@@ -106,6 +88,15 @@ def _add_results(router: APIRouter, host: PageHost) -> None:
     @router.post("/summary")
     async def again(request: Request) -> Response:
         return await run_in_threadpool(_summary, lab_of(host), await request.body())
+
+    return router
+
+
+def lab_of(host: PageHost) -> Lab:
+    """Returns the lab of the live playground."""
+    lab = host.playground.services["lab"]
+    assert isinstance(lab, Lab)
+    return lab
 
 
 def _result(lab: Lab, document_id: str) -> dict[str, Any]:
