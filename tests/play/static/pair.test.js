@@ -178,7 +178,7 @@ test("a race shows what has happened by then, and for how long a reader has wait
   const read = (now) => drawn({ ...rest, sides }, 556, 416, now);
   const { words, dots, rings, boxes } = read(300);
   const at = (text) => words.findIndex((one) => one.words === text);
-  assert.ok(at("frozen 300 ms") >= 0 && at("Every word here comes when the reader of") >= 0, JSON.stringify(words));
+  assert.ok(at("frozen 300 ms") >= 0 && at("Every word comes when the reader of this") >= 0, JSON.stringify(words));
   assert.deepEqual(
     [dots.length, rings.length, boxes.length],
     [4, 1, 8],

@@ -87,7 +87,7 @@ export function caption() {
   const prompt = promptTokens(scene), answers = scene.parts.filter(({ decode }) => decode > 0).length;
   const lasted = format.amount(scene.t1 - scene.t0);
   if (!answers) return prompt ? `One step computed ${format.many(prompt, "prompt token")}.` : "";
-  if (!prompt) return `Each of ${format.many(answers, "answer")} got a token after ${lasted}.`;
+  if (!prompt) return `${answers > 1 ? "Each of " : ""}${format.many(answers, "answer")} got a token after ${lasted}.`;
   const had = `${answers === 1 ? "its" : "their"} step had ${format.many(prompt, "prompt token")}`;
   return `${format.many(answers, "answer")} waited ${lasted}: ${had}.`;
 }

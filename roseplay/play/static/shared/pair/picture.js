@@ -20,9 +20,7 @@ const SENTENCE = { px: 13, line: 18 }, NOTE = { px: 11, line: 15 }, TITLE_PX = 1
 const FILM_PX = 22, APART_PX = 0.7, LEAST_STEP_PX = 1.5;
 const ABOVE_PX = 24, BETWEEN_PX = 10, UNDER_PX = 24, FIRST_PX = 6, DOT_PX = 1.5, RING_PX = 7, HEAD_ROOM = 1.25;
 const WORDS = 14, FROZEN = 3, FROZEN_MS = 150; // a pause of as many times the mean gap, and as long
-const TEXT =
-  "Every word here comes when the reader of this run got a token: a pause is as long as it was for that reader."
-    .split(" ");
+const TEXT = "Every word comes when the reader of this run got a token: a pause lasts as long as it did.".split(" ");
 const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60;
 
 const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-serif`;
@@ -197,7 +195,8 @@ function figureRows(pen, figures, width, top, T) {
     const y = top + i * ROW_PX;
     pen.line(0, sharp(y), width, sharp(y), T.line);
     pen.words(nameOf(figure), SIDE_PX, y + 17, sans(NOTE.px), T.ink3);
-    change(pen, figure, width / 2, y + 18, FIGURE_PX - 2, T);
+    const px = FIGURE_PX - 2, fits = px * (width / 2 - SIDE_PX) / pen.width(values(figure), sans(px, true));
+    change(pen, figure, width / 2, y + 18, Math.min(px, fits), T);
   });
 }
 
