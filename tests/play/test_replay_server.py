@@ -70,7 +70,7 @@ def test_a_replay_is_served_without_torch(file: Path) -> None:
         address = re.fullmatch(rf"roseplay is replaying {re.escape(str(file))} at (http://\S+)\n", said)
         assert address, said
         page = address[1]
-        assert r"\"recording\": \"run.jsonl\"" in httpx.get(page).text
+        assert '"recording": "run.jsonl"' in httpx.get(page).text
         assert httpx.get(f"{page}/ui/recording").content == file.read_bytes()
         assert httpx.get(f"{page}/ui/export/recording.jsonl").content == file.read_bytes()
         assert httpx.get(f"{page}/ui/export").json()["tokens"] == 5

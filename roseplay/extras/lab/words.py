@@ -357,7 +357,7 @@ def _search_price(finding: search.SearchPrice) -> Segments:
 
 @words_of.register
 def _holds_for(finding: HoldsFor) -> Segments:
-    runs = f", medians of {runs_text(finding.runs)}" if finding.runs and finding.runs[-1] > 1 else ""
+    runs = f", medians of {runs_text(finding.runs)}" if finding.runs else ""
     traffic = f"{finding.title}, {finding.requests} requests, seed {finding.seed}"
     labels = settings_of(Knobs)
     settings = [

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from roseplay.extras.lab.document import ARMS
-from roseplay.extras.lab.findings.finding import Finding, Row, holds_for, how_measured
+from roseplay.extras.lab.findings.finding import Finding, Row, how_measured
 from roseplay.extras.lab.measures import MEASURES, OF_TENANTS, Limits, RunResult
 from roseplay.extras.lab.points import is_exact, is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
@@ -88,9 +88,7 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
         summary["spread"] = {"figure": name, "a_pct": pct["A"], "b_pct": pct["B"], "reached": reached}
         if not reached:
             findings.append(WideSpread(name, max(share or 0 for share in pct.values()), len(values["A"])))
-    runs = document["runs"]
-    findings.append(holds_for(document, len(runs[0]["requests"]), [len(runs) // len(ARMS)]))
-    saturated = [arm for arm in ARMS if any(run.get("saturated") for run in runs if run["arm"] == arm)]
+    saturated = [arm for arm in ARMS if any(run.get("saturated") for run in document["runs"] if run["arm"] == arm)]
     return summary, [*findings, *how_measured(document, arms=saturated)]
 
 

@@ -106,8 +106,8 @@ class HoldsFor(Finding):
     """The conditions under which the conclusion holds.
 
     Attributes:
-        settings: knobs of every arm: those in ``_NAMED``, and others that are not at their default.
-        runs: the least and most of an arm or a value, unless simulated once.
+        settings: other knobs: those in ``_NAMED``, and those that are not at their default.
+        runs: the least and most of a value, unless simulated once.
     """
 
     settings: dict[str, Value]
@@ -120,16 +120,10 @@ class HoldsFor(Finding):
 
 
 def holds_for(document: Mapping[str, Any], requests: int, runs: Sequence[int]) -> HoldsFor:
-    """Returns the conditions of a result, with the number of requests of a run, and of runs of each arm or value."""
-    first, *others = (arm["knobs"] for arm in document["arms"].values())
-    default = Knobs().to_dict()
-    settings = {
-        name: value
-        for name, value in first.items()
-        if name != document.get("setting")
-        and all(other.get(name) == value for other in others)
-        and (name in _NAMED or value != default.get(name))
-    }
+    """Returns the conditions of a result, with the number of requests of a run, and of runs of each value."""
+    knobs, default = document["arms"]["A"]["knobs"], Knobs().to_dict()
+    others = [name for name in default if name in knobs and name != document.get("setting")]
+    settings = {name: knobs[name] for name in others if name in _NAMED or knobs[name] != default[name]}
     about = {name: document[name] for name in ("title", "seed", "model", "device")}
     return HoldsFor(settings, **about, requests=requests, runs=[] if is_once(document) else [min(runs), max(runs)])
 
