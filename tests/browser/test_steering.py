@@ -187,6 +187,7 @@ def test_two_bursts_are_shown_before_and_after_until_dismissed(
     assert page.evaluate("navigator.clipboard.read().then(([it]) => it.types.includes('image/png'))")
     page.reload()
     expect(picture).to_be_visible()
+    expect(page.get_by_role("button", name="Check")).to_be_visible()
     ask(page, "What now?")
     expect(page.locator("#rp-itl")).to_be_visible()
     line.get_by_role("button", name="Before and after").click()
@@ -200,6 +201,10 @@ def test_two_bursts_are_shown_before_and_after_until_dismissed(
     expect(other.locator("#prefix-cache input")).not_to_be_checked()
     expect(other.locator("#rp-pair .rp-plot")).to_be_visible()
     expect(other.locator("#rp-demos")).to_be_hidden()  # it would cover a part of the picture
+    other.reload()
+    expect(other.locator("#rp-pair .rp-plot")).to_be_visible()
+    for gone in (other.get_by_role("button", name="Check"), other.locator("#rp-pair a")):
+        expect(gone).to_be_hidden()  # the bursts of a link ran elsewhere
     other.evaluate("(cut) => { location.hash = cut }", link[link.index("#") : -9])
     expect(other.get_by_role("alert").filter(has_text="copy it again")).to_be_visible()
     other.locator(".rp-pair-line").get_by_role("button", name="Before and after").click()

@@ -6,29 +6,23 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import singledispatch
+from itertools import starmap
 from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value
 from roseplay.extras.lab.findings import comparison, search, sweep
 from roseplay.extras.lab.findings.crossing import Crossing
-from roseplay.extras.lab.findings.finding import CpuTime, Finding, HoldsFor, Level, Row, Saturated, Simulation
+from roseplay.extras.lab.findings.finding import CpuTime, Finding, Level, Row, Saturated, Simulation
 from roseplay.extras.lab.findings.regret import Doubt, Regret
 from roseplay.extras.lab.points import LEAST_REPEATS, RATE, TRAFFIC
 from roseplay.extras.simulation.evidence import SATURATED
-from roseplay.formats.numbers import (
-    amount_text,
-    common_unit,
-    number_text,
-    percent_text,
-    range_text,
-    ratio_text,
-    setting_text,
-)
+from roseplay.formats.numbers import amount_text, common_unit, number_text, percent_text, range_text, ratio_text
 from roseplay.formats.segments import BOLD, VALUE, Segments, plain, sentence
 from roseplay.formats.text import listed
 from roseplay.settings import settings_of
 from roseplay.traffic.difference import Verdict, spread_text
+from roseplay.traffic.pair import named_value
 from roseplay.traffic.run_figures import FIGURES
 
 # Verdicts on B in tables.
@@ -352,19 +346,16 @@ def _search_price(finding: search.SearchPrice) -> Segments:
     return sentence([f"The price of {value}", BOLD], f", against {against}: {costs}")
 
 
-# -- under which conditions, and how times were measured
-
-
 @words_of.register
-def _holds_for(finding: HoldsFor) -> Segments:
+def _holds_for(finding: search.HoldsFor) -> Segments:
     runs = f", medians of {runs_text(finding.runs)}" if finding.runs else ""
     traffic = f"{finding.title}, {finding.requests} requests, seed {finding.seed}"
-    labels = settings_of(Knobs)
-    settings = [
-        f"{labels[name].label.lower()} {setting_text(value, 'unlimited')}" for name, value in finding.settings.items()
-    ]
+    settings = [f"{label.lower()} {text}" for label, text in starmap(named_value, finding.settings.items())]
     under = f" with {listed(settings)}," if settings else ""
     return sentence(f"This holds{under} for {traffic}, {finding.model} on {finding.device}{runs}.")
+
+
+# -- how times were measured
 
 
 @words_of.register

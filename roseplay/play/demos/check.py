@@ -9,7 +9,7 @@ from roseplay.formats.segments import plain
 from roseplay.play.demos.plan import SPANS_MS, Plan, reading_s
 from roseplay.play.demos.script import CUT, STORIES, Demo, DemoBurst, Scene
 from roseplay.play.story.burst_facts import BurstFacts
-from roseplay.play.story.caption import caption, for_page, longest
+from roseplay.play.story.caption import caption, longest
 from roseplay.play.story.pair import BEFORE_AND_AFTER, before_and_after, comparable
 from roseplay.play.story.story import Story
 from roseplay.play.story.words import named_change
@@ -68,7 +68,7 @@ def _again(name: str, facts: BurstFacts, other: BurstFacts, readers: int) -> Sce
     assert facts.kind and facts.answer and facts.seed is not None  # else it was not compared
     burst = DemoBurst(name=name, kind=facts.kind, size=facts.prompts, answer=facts.answer, seed=facts.seed)
     return Scene(
-        caption=(f"{plain(for_page(setting))} the same {facts.prompts} prompts arrive once more.",),
+        caption=(f"{plain(setting)} the same {facts.prompts} prompts arrive once more.",),
         knobs=facts.knobs,
         stories=readers > 0,
         burst=burst,

@@ -184,12 +184,21 @@ class _Begun:
         self._app, self._markup = app, markup.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Message | None = None
+
         async def sending(message: Message) -> None:
+            nonlocal start
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["content-length"] = str(int(headers.get("content-length", 0)) + len(self._markup))
-            elif body := message.get("body"):
+                start = message  # sent with the body, on which its length depends
+                return
+            if start is not None:
+                body, headers = message.get("body", b""), MutableHeaders(scope=start)
                 message["body"] = body.replace(b"<gradio-app", self._markup + b"<gradio-app", 1)
+                if "content-length" in headers:
+                    longer = len(message["body"]) - len(body)
+                    headers["content-length"] = str(int(headers["content-length"]) + longer)
+                await send(start)
+                start = None
             await send(message)
 
         await self._app(scope, receive, sending if scope["path"] == "/" else send)

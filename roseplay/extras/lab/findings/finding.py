@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, dataclass_transform
 
-from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value
 from roseplay.extras.lab.points import PointResult, is_exact, spread, values_of
 from roseplay.traffic.difference import Verdict, difference
 from roseplay.traffic.run_figures import FIGURES, Figure
-
-_NAMED = ("max_batch_size", "prefill_max_tokens")  # most conclusions depend on these
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -100,32 +97,6 @@ def rows_between(before: PointResult, after: PointResult, names: Sequence[str]) 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
-
-
-class HoldsFor(Finding):
-    """The conditions under which the conclusion holds.
-
-    Attributes:
-        settings: other knobs: those in ``_NAMED``, and those that are not at their default.
-        runs: the least and most of a value, unless simulated once.
-    """
-
-    settings: dict[str, Value]
-    title: str
-    seed: int
-    model: str
-    device: str
-    requests: int
-    runs: list[int]
-
-
-def holds_for(document: Mapping[str, Any], requests: int, runs: Sequence[int]) -> HoldsFor:
-    """Returns the conditions of a result, with the number of requests of a run, and of runs of each value."""
-    knobs, default = document["arms"]["A"]["knobs"], Knobs().to_dict()
-    others = [name for name in default if name in knobs and name != document.get("setting")]
-    settings = {name: knobs[name] for name in others if name in _NAMED or knobs[name] != default[name]}
-    about = {name: document[name] for name in ("title", "seed", "model", "device")}
-    return HoldsFor(settings, **about, requests=requests, runs=[] if is_once(document) else [min(runs), max(runs)])
 
 
 class CpuTime(Finding):

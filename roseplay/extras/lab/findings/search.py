@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value, Varied
-from roseplay.extras.lab.findings.finding import Finding, Level, Row, holds_for, how_measured, rows_between
+from roseplay.extras.lab.findings.finding import Finding, Level, Row, how_measured, is_once, rows_between
 from roseplay.extras.lab.findings.regret import regret
 from roseplay.extras.lab.measures import Limits
 from roseplay.extras.lab.points import (
@@ -22,6 +23,7 @@ from roseplay.extras.lab.points import (
 
 MANY = 5  # an answer whose price is as many times its gain says so
 MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs
+_NAMED = ("max_batch_size", "prefill_max_tokens")  # most answers depend on these
 _PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
 
 
@@ -151,6 +153,18 @@ class SearchPrice(Finding):
     gains: list[Row]  # and those whose limits the largest value exceeds, change
 
 
+class HoldsFor(Finding):
+    """The conditions under which the conclusion holds."""
+
+    settings: dict[str, Value]  # the other knobs in ``_NAMED``, and those that are not at their default
+    title: str
+    seed: int
+    model: str
+    device: str
+    requests: int
+    runs: list[int]  # the least and most of a value, unless simulated once
+
+
 def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
     """Returns the ``summary`` of a search, derived from its tries, and its findings.
 
@@ -182,8 +196,17 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
         findings += _disagreement("another", setting, [row for row in rows if not row["sure"]])
         findings += [] if price is None else [price]
     if summary["ended"]:
-        findings.append(holds_for(document, tries[0]["requests"], [len(point["runs"]) for point in tries]))
+        counts = [len(point["runs"]) for point in tries]
+        runs = [] if is_once(document) else [min(counts), max(counts)]
+        about = {name: document[name] for name in ("title", "seed", "model", "device")}
+        findings.append(HoldsFor(_other_settings(document), **about, requests=tries[0]["requests"], runs=runs))
     return summary, [*findings, *how_measured(document, values=saturated_values(tries))]
+
+
+def _other_settings(document: Mapping[str, Any]) -> dict[str, Value]:
+    knobs, default = document["arms"]["A"]["knobs"], Knobs().to_dict()
+    others = [name for name in default if name in knobs and name != document["setting"]]
+    return {name: knobs[name] for name in others if name in _NAMED or knobs[name] != default[name]}
 
 
 def _row(document: Mapping[str, Any], point: PointResult, left: list[int | None] | None) -> dict[str, Any]:

@@ -15,50 +15,53 @@ import { demos } from "./demos.js";
 
 const KEPT = "roseplay-pair";
 
-/** `open`: whether it is shown instead of its line; `demo`: whether a demo made it; `problem`: with a link. */
-const shown = { pair: /** @type {Pair | null} */ (null), open: false, demo: false, problem: "" };
+/** `open`: whether it is shown instead of its line; `demo`, `linked`: where it is from; `problem`: with a link. */
+const NONE = { pair: /** @type {Pair | null} */ (null), open: false, demo: false, linked: false, problem: "" };
+const shown = { ...NONE };
 
 /** @type {PairPanel | null} */
 let panel = null;
-/** @type {HTMLButtonElement | null} */
-let check = null;
-let linked = shown.pair; // what a link has shown
+/** @type {HTMLElement[]} */
+let ofBursts = []; // buttons that are for what ran here
 let ofDemo = false; // whether the demo that is playing has made a pair
 
 /** @param {HTMLElement} element */
 export function mount(element) {
-  const dismiss = { "aria-label": "Dismiss", title: "Dismiss", onclick: () => take(null) };
+  const dismiss = { "aria-label": "Dismiss", title: "Dismiss", onclick: () => take({}) };
   const title = "Play both bursts once more, in the reverse order";
-  check = makeButton("Check", { className: "rp-back", title, onclick: () => demos.start("check") });
+  const check = makeButton("Check", { className: "rp-back", title, onclick: () => demos.start("check") });
   const href = `/ui/export/report?tab=${encodeURIComponent(tab)}`;
   const report = make(
     "a",
     { className: "rp-back", title: "One file that opens anywhere, with all settings", href },
     "Report",
   );
+  ofBursts = [report, check];
   panel = new PairPanel(element, {
     around: element.closest("#rp-live"),
     back: "Live charts",
     opened: open,
-    more: (head) => [...(head ? [report, check] : []), makeButton(crossIcon(), dismiss)],
+    more: (head) => [...(head ? ofBursts : []), makeButton(crossIcon(), dismiss)],
   });
   restore();
   readLink();
   addEventListener("hashchange", readLink);
 }
 
-/** Show a pair, or none. @param {Pair | null} pair */
-function take(pair, opened = true, demo = false, problem = "") {
-  Object.assign(shown, { pair, open: opened && !problem, demo, problem });
+/** Show this instead. @param {Partial<typeof NONE>} what */
+function take(what) {
+  Object.assign(shown, NONE, what);
   refresh();
 }
 
-const open = (yes) => take(shown.pair, yes, shown.demo);
+const open = (yes) => take({ ...shown, open: yes, problem: "" });
 
 function refresh() {
   if (!poll.held) keep(KEPT, shown.pair && JSON.stringify(shown), ofTab);
   const held = shown.demo && demos.caption && !ends();
-  if (check) check.hidden = shown.demo || poll.held || shown.pair === linked;
+  const [report, check] = ofBursts;
+  if (report) report.hidden = poll.held || shown.linked;
+  if (check) check.hidden = report.hidden || shown.demo;
   panel?.showPair(held ? null : shown.pair, shown.open, shown.problem);
   emit("pair");
 }
@@ -66,10 +69,10 @@ function refresh() {
 /* What was shown before a reload. */
 function restore() {
   try {
-    const { pair, open: opened, demo } = JSON.parse(stored(KEPT, ofTab));
-    take(parsePair(JSON.stringify(pair)), opened, demo, shown.problem);
+    const kept = JSON.parse(stored(KEPT, ofTab)), { problem } = shown;
+    take({ ...kept, pair: parsePair(JSON.stringify(kept.pair)), open: kept.open && !problem, problem });
   } catch {
-    take(null, false, false, shown.problem); // nothing, or of another version of the page
+    take({ problem: shown.problem }); // nothing, or of another version of the page
   }
 }
 
@@ -77,22 +80,23 @@ async function readLink() {
   try {
     const pair = await pairIn(location.hash);
     if (!pair) return;
-    take(linked = pair);
+    take({ pair, open: true, linked: true });
   } catch (error) {
-    take(shown.pair, false, shown.demo, error.message);
+    take({ ...shown, open: false, problem: error.message });
   }
   history.replaceState(null, "", location.pathname + location.search);
   panel.element.scrollIntoView({ block: "nearest" }); // on narrow screens it is below
 }
 
-on("reset", () => (poll.held ? shown.pair === linked || take(null) : restore()));
+on("reset", () => (poll.held ? shown.linked || take({}) : restore()));
 on("frame", (/** @type {Delta} */ { reset, frames = [], demo }) => {
   if (reset) return; // what happened before the page was opened
   for (const { requests = [], pair } of frames) {
     if (shown.open && !ends() && requests.some(([, event]) => event === "submitted")) open(false);
     if (!pair) continue;
     ofDemo = Boolean(demo || demos.caption);
-    take({ ...pair, about: `${pair.about}, ${ofModel()}` }, !demos.caption || ends(), ofDemo);
+    const named = { ...pair, about: `${pair.about}, ${ofModel()}` };
+    take({ pair: named, open: !demos.caption || ends(), demo: ofDemo });
   }
 });
 
@@ -103,7 +107,7 @@ const ends = () => demos.caption?.scene === demos.caption?.scenes - 1;
 on("demo", () => {
   const begins = demos.caption?.scene === 0;
   if (begins) ofDemo = false;
-  if (begins && shown.demo) take(null);
+  if (begins && shown.demo) take({});
   if (ofDemo && demos.caption && ends()) open(true);
   else if (shown.demo) refresh();
 });
