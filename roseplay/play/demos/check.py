@@ -1,5 +1,4 @@
-"""Plays two compared bursts once more in the reverse order, A B B A, in which a machine that grows slower or faster shows
-no difference between the settings."""
+"""Plays two compared bursts once more, in the order A B B A: a machine that grows slower or faster shows no effect."""
 
 from __future__ import annotations
 

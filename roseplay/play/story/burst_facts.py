@@ -277,7 +277,9 @@ class BurstWatch:
         """Returns the share of the processors' time that other programs have taken since its first frame."""
         before, after = self._others_before, self._others_s()
         took_s = (self._now - (self._begun or 0.0)) / 1000
-        return None if before is None or after is None or took_s <= 0 else (after - before) / took_s / num_cpus()
+        if before is None or after is None or took_s <= 0:
+            return None
+        return max(0.0, (after - before) / took_s / num_cpus())
 
     def _gaps_of(self, requests: Container[int]) -> list[Gap]:
         return [gap for gap in self._gaps if gap.request_id in requests]

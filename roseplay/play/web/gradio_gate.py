@@ -195,8 +195,7 @@ class _Begun:
                 body, headers = message.get("body", b""), MutableHeaders(scope=start)
                 message["body"] = body.replace(b"<gradio-app", self._markup + b"<gradio-app", 1)
                 if "content-length" in headers:
-                    longer = len(message["body"]) - len(body)
-                    headers["content-length"] = str(int(headers["content-length"]) + longer)
+                    headers["content-length"] = str(int(headers["content-length"]) + len(message["body"]) - len(body))
                 await send(start)
                 start = None
             await send(message)
