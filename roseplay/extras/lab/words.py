@@ -53,13 +53,19 @@ def words_of(finding: Finding) -> Segments:
 
 @words_of.register
 def _effect(finding: comparison.Effect) -> Segments:
-    once = " One run each: repeat it to see the spread." if finding.once else ""
+    under = _settings(finding.settings)
+    end = (f", {under}" if under else "") + "." + " One run each: repeat it to see the spread." * finding.once
     if finding.row is None:
         assert finding.watched is not None
-        return sentence(["No clear effect", BOLD], f": {facts(finding.watched, inside=True)}.{once}")
+        return sentence(["No clear effect", BOLD], f": {facts(finding.watched, inside=True)}{end}")
     if finding.watched is not None:
-        return sentence(f"{facts(finding.watched)}, but {facts(finding.row, inside=True)}.{once}")
-    return sentence(f"{facts(finding.row)}.{once}")
+        return sentence(f"{facts(finding.watched)}, but {facts(finding.row, inside=True)}{end}")
+    return sentence(f"{facts(finding.row)}{end}")
+
+
+def _settings(settings: Mapping[str, Value]) -> str:
+    named = [f"{label.lower()} {text}" for label, text in starmap(named_value, settings.items())]
+    return f"with {listed(named)}" if named else ""
 
 
 @words_of.register
@@ -350,9 +356,8 @@ def _search_price(finding: search.SearchPrice) -> Segments:
 def _holds_for(finding: search.HoldsFor) -> Segments:
     runs = f", medians of {runs_text(finding.runs)}" if finding.runs else ""
     traffic = f"{finding.title}, {finding.requests} requests, seed {finding.seed}"
-    settings = [f"{label.lower()} {text}" for label, text in starmap(named_value, finding.settings.items())]
-    under = f" with {listed(settings)}," if settings else ""
-    return sentence(f"This holds{under} for {traffic}, {finding.model} on {finding.device}{runs}.")
+    under = _settings(finding.settings)
+    return sentence(f"This holds{under and f' {under},'} for {traffic}, {finding.model} on {finding.device}{runs}.")
 
 
 # -- how times were measured

@@ -90,7 +90,7 @@ def test_the_pools_are_a_row_where_they_differ(document) -> None:
 
 def test_effect_price_and_work_are_told(document) -> None:
     first, second, third = sentences(summary_of(document))
-    assert first == "ITL p99 is 14.0 ms in B and 94.2 ms in A (×0.15)."
+    assert first == "ITL p99 is 14.0 ms in B and 94.2 ms in A (×0.15), with max batch 16."
     assert second.startswith("The price: TTFT p95 is 401 ms in B and 291 ms in A")
     assert third.startswith("The same work: every run gave the same tokens; throughput is 766 tok/s in B")
 
@@ -98,7 +98,10 @@ def test_effect_price_and_work_are_told(document) -> None:
 def test_what_lies_within_the_spread_is_not_claimed(document) -> None:
     inside = made(document, [[10.0], [20.0], [30.0]], [[9.0], [12.0], [15.0]])
     first, second, third = sentences(summary_of(inside))
-    assert first == "No clear effect: ITL p99 is 12 ms in B and 20 ms in A (×0.60), within the spread of 3 repeats."
+    assert (
+        first
+        == "No clear effect: ITL p99 is 12 ms in B and 20 ms in A (×0.60), within the spread of 3 repeats, with max batch 16."
+    )
     assert second.startswith(
         "The price: TTFT p95 is 100 ms in B and 100 ms in A (×1.00), within the spread of 3 repeats; "
     )
@@ -130,7 +133,7 @@ def test_one_run_each_is_told_to_be_repeated(document) -> None:
 def test_a_worse_b_has_no_price_but_a_return(document) -> None:
     swapped = made(document, [[10.0], [11.0]], [[30.0], [31.0]], of_b={"seconds": 0.5, "ttft_ms": 50.0})
     first, second, _ = sentences(summary_of(swapped))
-    assert first == "ITL p99 is 30.5 ms in B and 10.5 ms in A (×2.90)."
+    assert first == "ITL p99 is 30.5 ms in B and 10.5 ms in A (×2.90), with max batch 16."
     assert second.startswith("In return: TTFT p95 is 50 ms in B and 100 ms in A (×0.50); ")
 
 
@@ -156,7 +159,7 @@ def test_another_figure_is_told_where_the_watched_one_stands_still(document) -> 
     still = made(document, gaps, gaps, of_a={"preemptions": 7, "e2e_ms": 100.0})
     assert sentences(summary_of(still))[0] == (
         "ITL p99 is 10 ms in B and 10 ms in A (×1.00), within the spread of 2 repeats, but preemptions are 0 in B and 7 in A"
-        " (×0)."
+        " (×0), with max batch 16."
     )
 
 
@@ -270,7 +273,10 @@ def test_waiting_times_are_those_of_each_tenant(document) -> None:
     assert [rows(found)[f"{which}_tenant_queue_p50_ms"][arm] for which in ("small", "large") for arm in "ab"] == [
         400.0, 10.0, 420.0, 500.0,
     ]  # fmt: skip
-    assert sentences(found)[0] == "Queue time p50 of the smallest tenant is 10 ms in B and 400 ms in A (×0.025)."
+    assert (
+        sentences(found)[0]
+        == "Queue time p50 of the smallest tenant is 10 ms in B and 400 ms in A (×0.025), with max batch 16."
+    )
     assert sentences(found)[1].startswith(
         "The price: queue time p50 of the largest tenant is 500 ms in B and 420 ms in A (×1.19)"
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from roseplay.extras.lab.document import ARMS
-from roseplay.extras.lab.findings.finding import Finding, Row, how_measured
+from roseplay.extras.lab.document import ARMS, Value
+from roseplay.extras.lab.findings.finding import Finding, Row, how_measured, named_settings
 from roseplay.extras.lab.measures import MEASURES, OF_TENANTS, Limits, RunResult
 from roseplay.extras.lab.points import is_exact, is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
@@ -30,6 +30,7 @@ class Effect(Finding):
     row: Row | None  # the watched figure if it is clear, otherwise B's largest gain, if there is one
     watched: Row | None  # the watched figure, if ``row`` is another or ``None``
     once: bool  # whether a single measured run of each arm says nothing about the spread
+    settings: dict[str, Value]  # those of both arms under which it holds
 
 
 class Price(Finding):
@@ -72,7 +73,7 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     rows = _rows(document, limits)
     rows = {name: row for name, row in rows.items() if name in about or name not in _IF_ANY or row.a or row.b}
     watch, priced = (scenario.watch, scenario.price) if scenario and scenario.watch in rows else (None, None)
-    effect = _effect(rows, watch)
+    effect = _effect(rows, watch, named_settings(*(document["arms"][arm] for arm in ARMS)))
     price = _price(rows, effect.row, priced)
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     named = [row.name for row in (effect.row, *price.rows) if row is not None]
@@ -118,11 +119,12 @@ def _pool_tokens(config: Mapping[str, Any]) -> int | None:
     return (blocks - 1) * size if isinstance(blocks, int) and isinstance(size, int) else None
 
 
-def _effect(rows: Rows, watch: str | None) -> Effect:
+def _effect(rows: Rows, watch: str | None, settings: dict[str, Value]) -> Effect:
     watched = rows[watch or "itl_p99_ms"]
     row = watched if watch is not None and watched.clear else _largest_gain(rows, any_verdict=watch is None)
     mentioned = row is None or (watch is not None and row is not watched)
-    return Effect(row, watched if mentioned else None, once=watched.repeats == 1 and not watched.exact)
+    once = watched.repeats == 1 and not watched.exact
+    return Effect(row, watched if mentioned else None, once, settings)
 
 
 def _largest_gain(rows: Rows, *, any_verdict: bool) -> Row | None:

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, dataclass_transform
 
+from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value
 from roseplay.extras.lab.points import PointResult, is_exact, spread, values_of
 from roseplay.traffic.difference import Verdict, difference
 from roseplay.traffic.run_figures import FIGURES, Figure
+
+_NAMED = ("max_batch_size", "prefill_max_tokens")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -97,6 +100,14 @@ def rows_between(before: PointResult, after: PointResult, names: Sequence[str]) 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+def named_settings(*arms: Mapping[str, Any], but: str = "") -> dict[str, Value]:
+    """Returns the knobs, ``but`` one, under which a conclusion holds: those that most depend on, and others that differ
+    from their defaults; of several arms, those with one value."""
+    knobs, default = arms[0]["knobs"], Knobs().to_dict()
+    shared = [name for name in default if name in knobs and all(arm["knobs"].get(name) == knobs[name] for arm in arms)]
+    return {name: knobs[name] for name in shared if name != but and (name in _NAMED or knobs[name] != default[name])}
 
 
 class CpuTime(Finding):

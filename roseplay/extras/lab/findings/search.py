@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from roseplay.config import Knobs
 from roseplay.extras.lab.document import Value, Varied
-from roseplay.extras.lab.findings.finding import Finding, Level, Row, how_measured, is_once, rows_between
+from roseplay.extras.lab.findings.finding import (
+    Finding,
+    Level,
+    Row,
+    how_measured,
+    is_once,
+    named_settings,
+    rows_between,
+)
 from roseplay.extras.lab.findings.regret import regret
 from roseplay.extras.lab.measures import Limits
 from roseplay.extras.lab.points import (
@@ -23,7 +30,6 @@ from roseplay.extras.lab.points import (
 
 MANY = 5  # an answer whose price is as many times its gain says so
 MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs
-_NAMED = ("max_batch_size", "prefill_max_tokens")  # most answers depend on these
 _PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
 
 
@@ -156,7 +162,7 @@ class SearchPrice(Finding):
 class HoldsFor(Finding):
     """The conditions under which the conclusion holds."""
 
-    settings: dict[str, Value]  # the other knobs in ``_NAMED``, and those that are not at their default
+    settings: dict[str, Value]  # see ``named_settings``
     title: str
     seed: int
     model: str
@@ -199,14 +205,9 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
         counts = [len(point["runs"]) for point in tries]
         runs = [] if is_once(document) else [min(counts), max(counts)]
         about = {name: document[name] for name in ("title", "seed", "model", "device")}
-        findings.append(HoldsFor(_other_settings(document), **about, requests=tries[0]["requests"], runs=runs))
+        settings = named_settings(document["arms"]["A"], but=document["setting"])
+        findings.append(HoldsFor(settings, **about, requests=tries[0]["requests"], runs=runs))
     return summary, [*findings, *how_measured(document, values=saturated_values(tries))]
-
-
-def _other_settings(document: Mapping[str, Any]) -> dict[str, Value]:
-    knobs, default = document["arms"]["A"]["knobs"], Knobs().to_dict()
-    others = [name for name in default if name in knobs and name != document["setting"]]
-    return {name: knobs[name] for name in others if name in _NAMED or knobs[name] != default[name]}
 
 
 def _row(document: Mapping[str, Any], point: PointResult, left: list[int | None] | None) -> dict[str, Any]:
