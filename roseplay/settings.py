@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 # Inputs that mean None.
 _NONE = ("", "none", "null", "unlimited", "∞")
@@ -33,35 +34,38 @@ class SettingError(ValueError):
         return f"{self.name} {self.problem}"
 
 
-class Values(Protocol):
-    """The values that a setting accepts."""
+@dataclass(frozen=True, kw_only=True)
+class Values(ABC):
+    """The values that a setting accepts.
 
-    @property
-    def name(self) -> str:
-        """The kind of values, as the page and the documentation call it."""
+    Attributes:
+        name: the kind of values, as the page and the documentation call it.
+        none: what None means, in words; "" if None is not allowed.
+    """
 
-    @property
-    def none(self) -> str:
-        """What None means, in words; "" if None is not allowed."""
+    name: ClassVar[str]
+    none: str = ""
 
+    @abstractmethod
     def allows(self, value: object) -> bool:
         """Returns whether a value other than None is accepted."""
 
     def read(self, text: str) -> Any:
         """Parse a value from the command line. Raises ``ValueError`` if it is of another kind; checks no range."""
+        return text
 
+    @abstractmethod
     def __str__(self) -> str:
         """Returns the accepted values in words, for error messages: ``an integer of at least 1``."""
 
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Values):
     """Integers in a range, including both ends; None means no limit. ``off``: the number that stands for a value of None
     where programs and controls have numbers only."""
 
     least: int | None = None
     most: int | None = None
-    none: str = ""
     off: int | None = None
     name = "whole"
 
@@ -79,14 +83,13 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Values):
     """Real numbers in a range; ``above`` excludes its lower end. ``note`` explains a special value."""
 
     least: float
     most: float | None = None
     above: bool = False
     note: str = ""
-    none: str = ""
     name = "number"
 
     def allows(self, value: object) -> bool:
@@ -108,10 +111,9 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Switch:
+class Switch(Values):
     """On and off."""
 
-    none: str = ""
     name = "switch"
 
     def allows(self, value: object) -> bool:
@@ -127,14 +129,13 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Values):
     """One of some words, a word that begins with ``prefix``, or the path of a file that ends with ``file``. ``shown``:
     the words for people, where they differ."""
 
     options: Sequence[str]
     shown: Sequence[str] = ()
     prefix: str = ""
-    none: str = ""
     file: str = ""
     name = "choice"
 
@@ -153,20 +154,16 @@ class Choice:
             *([f"FILE{self.file}"] if self.file else []),
         ]
 
-    def read(self, text: str) -> str:
-        return text
-
     def __str__(self) -> str:
         return f"one of {', '.join(self.words)}"
 
 
 @dataclass(frozen=True)
-class Strings:
+class Strings(Values):
     """A tuple of at most ``most`` texts, none of them empty and none longer than ``characters``."""
 
     most: int
     characters: int
-    none: str = ""
     name = "strings"
 
     def allows(self, value: object) -> bool:
@@ -184,11 +181,10 @@ class Strings:
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Values):
     """A text of ``least`` to ``most`` characters; ``off`` as of ``Whole``."""
 
     most: int
-    none: str = ""
     least: int = 1
     off: str = ""
     name = "text"
@@ -196,18 +192,14 @@ class Text:
     def allows(self, value: object) -> bool:
         return isinstance(value, str) and self.least <= len(value) <= self.most
 
-    def read(self, text: str) -> str:
-        return text
-
     def __str__(self) -> str:
         return f"text of {self.least} to {self.most} characters"
 
 
 @dataclass(frozen=True)
-class TokenIds:
+class TokenIds(Values):
     """A tuple of token ids."""
 
-    none: str = ""
     name = "token ids"
 
     def allows(self, value: object) -> bool:
@@ -221,11 +213,10 @@ class TokenIds:
 
 
 @dataclass(frozen=True)
-class Biases:
+class Biases(Values):
     """Pairs (token id, number) with different ids and numbers from ``-most`` to ``most``."""
 
     most: float
-    none: str = ""
     name = "biases"
 
     def allows(self, value: object) -> bool:
