@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from roseplay.own_models import EMBEDDED, SMOLLM2
@@ -45,10 +46,11 @@ def within(least: float, most: float) -> Callable[[str], Any]:
     """Returns a parser of numbers from ``least`` to ``most``, of integers if ``least`` is one."""
 
     def number(text: str) -> float:
-        value = type(least)(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"it is {text}: use {least:,.12g} to {most:,.12g}")
-        return value
+        with suppress(ValueError):  # of what is no such number
+            value = type(least)(text)
+            if least <= value <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"it is {text}: use {least:,.12g} to {most:,.12g}")
 
     return number
 
@@ -57,7 +59,7 @@ def list_of_integers(text: str) -> list[int]:
     """Parses integers of at least 1, such as ``1,8,32``."""
     try:
         return [within(1, 10**6)(part) for part in text.split(",")]
-    except (ValueError, argparse.ArgumentTypeError):
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers of at least 1, such as 1,8,32") from None
 
 

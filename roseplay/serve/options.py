@@ -14,6 +14,7 @@ from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from roseplay.arguments import within
 from roseplay.serve.guard import EVERY_SITE, default_host
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def add_server_flags(parser: Any, port: int) -> None:
     """Add the flags to a parser; ``port`` is the default port."""
     group = parser.add_argument_group("server")
     group.add_argument("--host", default=default_host(), help="address to listen on (default: %(default)s)")
-    group.add_argument("--port", type=_port, default=port, help="0 picks any free port (default: %(default)s)")
+    group.add_argument(
+        "--port", type=within(0, 65_535), default=port, help="0 picks any free port (default: %(default)s)"
+    )
     group.add_argument(
         "--allow-host",
         action="append",
@@ -103,7 +106,7 @@ def add_server_flags(parser: Any, port: int) -> None:
     group.add_argument(
         "--grace",
         dest="grace_s",
-        type=_seconds,
+        type=within(0.0, 3600.0),
         default=30.0,
         metavar="SECONDS",
         help="how long running API requests may take to finish at shutdown (default: %(default)g)",
@@ -127,12 +130,6 @@ def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
     values = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}
     lists = {name: tuple(values[name] or ()) for name in ("allow_host", "allow_origin", "served_model_name")}
     return ServerOptions(**{**values, **lists})
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to 65535")
-    return int(text)
 
 
 def _key(text: str) -> str:
@@ -164,13 +161,3 @@ def _collector(text: str) -> str:
     if not named:
         raise argparse.ArgumentTypeError(f"{text!r} is not the address of a collector: use http://HOST:4318")
     return text
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: use seconds from 0 to 3600")
-    return seconds
