@@ -10,6 +10,7 @@ from roseplay.clock import Clock
 from roseplay.core.request import FinishReason
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import RequestEvent, RequestKind, Telemetry
+from roseplay.engine.ttft_causes import CauseCounter
 
 logger = logging.getLogger(__name__)
 AnyStream = TypeVar("AnyStream", bound=Stream)
@@ -21,16 +22,20 @@ class LiveStreams(Generic[AnyStream]):
     Args:
         telemetry: gets an event for each step of a request's life.
         clock: source of the time when a stream is ended here.
+
+    Attributes:
+        causes: of times to first token, for an engine whose steps are known.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock) -> None:
-        self._telemetry, self._clock = telemetry, clock
+        self._telemetry, self._clock, self.causes = telemetry, clock, CauseCounter()
         self._streams: dict[int, AnyStream] = {}
         self._lock = threading.Lock()
         self._num_scheduled = 0
 
     def add(self, stream: AnyStream) -> None:
         """Take a request that has been submitted."""
+        self.causes.submitted(stream.request_id, stream.metrics.submitted_ns)
         with self._lock:
             self._streams[stream.request_id] = stream
         self._note("submitted", stream, stream.metrics.submitted_ns)
@@ -61,10 +66,13 @@ class LiveStreams(Generic[AnyStream]):
         self._note("scheduled", stream, time_ns)
 
     def first_token(self, stream: AnyStream, time_ns: int) -> None:
+        if (ttft_s := stream.metrics.ttft_s) is not None:
+            stream.metrics.ttft_causes = self.causes.first_token(stream.request_id, ttft_s)
         self._note("first_token", stream, time_ns)
 
     def leave(self, stream: AnyStream) -> bool:
         """Remove a stream that is about to end; returns ``False`` if it has ended already."""
+        self.causes.forget(stream.request_id)
         with self._lock:
             if self._streams.pop(stream.request_id, None) is None:
                 return False

@@ -13,7 +13,6 @@ from roseplay.engine.messages import Command, End, KnobsApplied, NewToken, StepO
 from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream, decoding_failed
 from roseplay.engine.telemetry import KnobEvent, StepEvent, Telemetry, TokenEvent
-from roseplay.engine.ttft_causes import CauseCounter
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +32,6 @@ class Receiver(LiveStreams[Stream]):
         super().__init__(telemetry, clock)
         self._knobs = knobs
         self._send = send
-        self._causes = CauseCounter()
-
-    # -- any thread
-
-    def add(self, stream: Stream) -> None:
-        self._causes.submitted(stream.request_id, stream.metrics.submitted_ns)
-        super().add(stream)
-
-    def leave(self, stream: Stream) -> bool:
-        self._causes.forget(stream.request_id)
-        return super().leave(stream)
 
     # -- the receiver thread
 
@@ -62,9 +50,7 @@ class Receiver(LiveStreams[Stream]):
 
     def take_knobs(self, event: KnobsApplied) -> None:
         before, self._knobs = self._knobs, event.knobs
-        old, new = before.to_dict(), event.knobs.to_dict()
-        changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
-        self._telemetry.add(KnobEvent(event.knobs, event.step_id, event.time_ns, changed))
+        self._telemetry.add(KnobEvent.after(before, event.knobs, event.step_id, event.time_ns))
 
     def _take_token(self, token: NewToken, time_ns: int) -> TokenEvent | None:
         stream = self._streams.get(token.request_id)
@@ -82,8 +68,6 @@ class Receiver(LiveStreams[Stream]):
             self.end(stream, FinishReason.ERROR, decoding_failed(error), time_ns=time_ns)
             return None
         if last_ns is None:
-            if (ttft_s := stream.metrics.ttft_s) is not None:
-                stream.metrics.ttft_causes = self._causes.first_token(stream.request_id, ttft_s)
             self.first_token(stream, time_ns)
         if hit_stop:
             if token.finish_reason is None:
@@ -96,7 +80,7 @@ class Receiver(LiveStreams[Stream]):
         return TokenEvent(token.request_id, token.token_id, time_ns, None if last_ns is None else time_ns - last_ns)
 
     def _note_progress(self, record: StepRecord) -> None:
-        self._causes.take(record)
+        self.causes.take(record)
         for request_id in record.admitted:
             if (stream := self._streams.get(request_id)) is not None:
                 self.scheduled(stream, record.start_ns)

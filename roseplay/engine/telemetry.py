@@ -86,6 +86,11 @@ class KnobEvent:
     changed: dict[str, tuple[Any, Any]]
     seq: int = -1
 
+    @classmethod
+    def after(cls, before: Knobs, knobs: Knobs, step_id: int, time_ns: int) -> Self:
+        old, new = before.to_dict(), knobs.to_dict()
+        return cls(knobs, step_id, time_ns, {name: (old[name], new[name]) for name in new if old[name] != new[name]})
+
 
 @dataclass(slots=True)
 class TokensEvent:

@@ -246,12 +246,10 @@ class HttpEngine(EngineElsewhere):
 
     def _publish(self, found: Knobs) -> None:
         """Take over settings and publish changes; the caller holds the lock."""
-        old, new = self._knobs.to_dict(), found.to_dict()
-        changed = {name: (old[name], new[name]) for name in new if old[name] != new[name]}
-        self._knobs = found
-        if changed:
+        before, self._knobs = self._knobs, found
+        if found != before:
             step_id = 0 if self._probe is None else self._probe.next_step
-            self.telemetry.add(KnobEvent(found, step_id, self.clock.now_ns(), changed))
+            self.telemetry.add(KnobEvent.after(before, found, step_id, self.clock.now_ns()))
 
     def clear_cache(self) -> None:
         """Clear the server's prefix cache.

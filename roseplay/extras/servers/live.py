@@ -26,14 +26,12 @@ class RemoteStreams(LiveStreams[HttpStream]):
 
     Attributes:
         heard_ns: time of the last arrival from the server.
-        causes: of times to first token, for a server whose steps are known.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock, capabilities: Capabilities) -> None:
         super().__init__(telemetry, clock)
         self.capabilities = capabilities
         self.heard_ns = clock.now_ns()
-        self.causes = CauseCounter()
         self._name = f"roseplay-{uuid.uuid4().hex[:12]}-"
         self._fresh: dict[HttpStream, None] = {}  # with tokens that have not been published
 
@@ -46,12 +44,7 @@ class RemoteStreams(LiveStreams[HttpStream]):
         match = re.search(rf"{self._name}(\d{{1,15}})", name)
         return int(match[1]) if match else None
 
-    def add(self, stream: HttpStream) -> None:
-        self.causes.submitted(stream.request_id, stream.metrics.submitted_ns)
-        super().add(stream)
-
     def leave(self, stream: HttpStream) -> bool:
-        self.causes.forget(stream.request_id)
         left = super().leave(stream)
         if left:
             self._flush()
@@ -66,7 +59,6 @@ class RemoteStreams(LiveStreams[HttpStream]):
         if not tokens:
             return  # readers get the text at the end
         if is_first:
-            stream.metrics.ttft_causes = self.causes.first_token(stream.request_id, stream.metrics.ttft_s or 0.0)
             self.first_token(stream, time_ns)
         with self._lock:
             if not self._fresh:
