@@ -89,7 +89,7 @@ class FusedGatedRMSNorm(nn.Module):
         alike = x.dtype == gate.dtype == self.weight.dtype and x.shape == gate.shape
         if not alike or not rows.fits(x) or not rows.fits(gate):
             return self.plain(x, gate)  # type: ignore[no-any-return]
-        return norms.gated_rms_norm(x, gate, self.weight, self.eps)
+        return norms.rms_norm(x, self.weight, self.eps, gate=gate)
 
 
 class FusedLayerNorm(nn.Module):

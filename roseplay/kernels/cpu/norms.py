@@ -16,13 +16,16 @@ from roseplay.kernels.cpu.rows import read_row, round_row, share_rows, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, float_bits, float_from_bits, kernel
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool) -> torch.Tensor:
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, *, plus_one: bool = False, gate: torch.Tensor | None = None
+) -> torch.Tensor:
     """Returns the RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, as in Llama, or with
-    ``plus_one`` by ``1 + weight`` before rounding, as in Gemma."""
+    ``plus_one`` by ``1 + weight`` before rounding, as in Gemma; times the SiLU of ``gate [..., dim]``, if there is one."""
     x = x.contiguous()
     out, dim = torch.empty_like(x), x.shape[-1]
-    compute = _rms_norm(x.dtype == torch.bfloat16, plus_one)
-    share_rows(compute, (x, weight, out), x.numel() // dim, dim, float_bits(eps))
+    compute = _rms_norm(x.dtype == torch.bfloat16, plus_one, gate is not None)
+    gates = x if gate is None else gate.contiguous()
+    share_rows(compute, (x, gates, weight, out), x.numel() // dim, dim, float_bits(eps))
     return out
 
 
@@ -32,15 +35,6 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: f
     out, dim = torch.empty_like(x), x.shape[-1]
     compute = _layer_norm(x.dtype == torch.bfloat16)
     share_rows(compute, (x, weight, bias, out), x.numel() // dim, dim, float_bits(eps))
-    return out
-
-
-def gated_rms_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Returns the RMS norm of ``x [..., dim]``, scaled by ``weight [dim]`` after rounding, times SiLU of ``gate``."""
-    x, gate = x.contiguous(), gate.contiguous()
-    out, dim = torch.empty_like(x), x.shape[-1]
-    compute = _gated_rms_norm(x.dtype == torch.bfloat16)
-    share_rows(compute, (x, gate, weight, out), x.numel() // dim, dim, float_bits(eps))
     return out
 
 
@@ -55,13 +49,14 @@ def _divide_by_rms(numbers, eps):
 
 
 @cache
-def _rms_norm(bf16: bool, plus_one: bool) -> Any:
+def _rms_norm(bf16: bool, plus_one: bool, gated: bool) -> Any:
     item = types.uint16 if bf16 else types.float32
 
     def rms_norm(args, piece):
-        rows, pieces, dim, eps = args[4], args[5], args[6], float_from_bits(args[7])
+        rows, pieces, dim, eps = args[5], args[6], args[7], float_from_bits(args[8])
         weight, y = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        read_row(array_at(args[2], item, 0, dim), weight, bf16)
+        gate = np.zeros((dim + LANES - 1) // LANES * LANES if gated else 0, np.float32)
+        read_row(array_at(args[3], item, 0, dim), weight, bf16)
         if plus_one:
             for d in range(dim):
                 weight[d] += np.float32(1)
@@ -72,36 +67,16 @@ def _rms_norm(bf16: bool, plus_one: bool) -> Any:
                 round_row(y)
             for d in range(dim):
                 y[d] *= weight[d]
-            write_row(y, array_at(args[3], item, row * dim, dim), bf16)
-
-    return kernel(rms_norm)
-
-
-@cache
-def _gated_rms_norm(bf16: bool) -> Any:
-    item = types.uint16 if bf16 else types.float32
-
-    def gated_rms_norm(args, piece):
-        rows, pieces, dim, eps = args[5], args[6], args[7], float_from_bits(args[8])
-        weight, y = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        gate = np.zeros((dim + LANES - 1) // LANES * LANES, np.float32)
-        read_row(array_at(args[3], item, 0, dim), weight, bf16)
-        for row in range(rows * piece // pieces, rows * (piece + 1) // pieces):
-            read_row(array_at(args[1], item, row * dim, dim), y, bf16)
-            read_row(array_at(args[2], item, row * dim, dim), gate[:dim], bf16)
-            _divide_by_rms(y, eps)
-            if bf16:
-                round_row(y)
-            for d in range(dim):
-                y[d] *= weight[d]
-            if bf16:
-                round_row(y)
-            silu(gate)
-            for d in range(dim):
-                y[d] *= gate[d]
+            if gated:
+                if bf16:
+                    round_row(y)
+                read_row(array_at(args[2], item, row * dim, dim), gate[:dim], bf16)
+                silu(gate)
+                for d in range(dim):
+                    y[d] *= gate[d]
             write_row(y, array_at(args[4], item, row * dim, dim), bf16)
 
-    return kernel(gated_rms_norm)
+    return kernel(rms_norm)
 
 
 @cache
