@@ -7,7 +7,7 @@ import json
 import statistics
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from roseplay.engine.records import StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.extras.lab.progress import RunProgress
 from roseplay.extras.simulation.step_summaries import StepSummary
-from roseplay.traffic.driver import Driver, Outcome, Played
+from roseplay.traffic.driver import Driver, Played
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.workload import Workload
 
@@ -73,50 +73,36 @@ class PlayedArm:
         durations: float = 1.0,
         progress: RunProgress | None = None,
     ) -> MeasuredRun:
-        """Play the workload, see ``measure_run``; steps take as long as they do, whatever ``durations`` is."""
+        """Play the workload, from a cold cache unless it is kept; steps take as long as they do.
+
+        Raises:
+            StoppedError: ``stop`` was set; requests may still be running.
+            RunError: a request was refused or failed, or the run took too long.
+        """
+        engine = self._engine
+        if not keep_cache:
+            workload = _from_cold(engine, workload)
+        reader = engine.telemetry.reader()
+        records: list[StepRecord] = []
         on_sent = None if progress is None else progress.sent.append
-        how: dict[str, Any] = {"time_limit_s": time_limit_s, "keep_cache": keep_cache, "clients": clients}
-        return MeasuredRun.of_played(*measure_run(self._engine, workload, stop=stop, on_sent=on_sent, **how))
-
-
-def measure_run(
-    engine: EngineLike,
-    workload: Workload,
-    *,
-    stop: threading.Event,
-    time_limit_s: float,
-    keep_cache: bool = False,
-    clients: int | None = None,
-    on_sent: Callable[[Outcome], None] | None = None,
-) -> tuple[Played, list[StepRecord]]:
-    """Run the workload, from a cold cache unless it is kept; returns the outcomes and all steps that did any work.
-
-    Raises:
-        StoppedError: ``stop`` was set; requests may still be running.
-        RunError: a request was refused or failed, or the run took too long.
-    """
-    if not keep_cache:
-        workload = _from_cold(engine, workload)
-    reader = engine.telemetry.reader()
-    records: list[StepRecord] = []
-    driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent, clients=clients)
-    playing = driver.start()
-    while True:
-        try:
-            played = playing.result(POLL_S)
-            break
-        except TimeoutError:
-            records += reader.steps()
+        driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent, clients=clients)
+        playing = driver.start()
+        while True:
+            try:
+                played = playing.result(POLL_S)
+                break
+            except TimeoutError:
+                records += reader.steps()
+            if stop.is_set():
+                driver.stop()
+                raise StoppedError
         if stop.is_set():
-            driver.stop()
             raise StoppedError
-    if stop.is_set():
-        raise StoppedError
-    _check(played, time_limit_s)
-    if engine.capabilities.inspect:
-        engine.inspect_block(1)  # returns after the record of the last step has arrived
-    records += reader.steps()
-    return played, [record for record in records if record.entries]
+        _check(played, time_limit_s)
+        if engine.capabilities.inspect:
+            engine.inspect_block(1)  # returns after the record of the last step has arrived
+        records += reader.steps()
+        return MeasuredRun.of_played(played, [record for record in records if record.entries])
 
 
 def _from_cold(engine: EngineLike, workload: Workload) -> Workload:

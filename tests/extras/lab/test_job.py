@@ -12,8 +12,9 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.extras.lab.job import Job
 from roseplay.extras.lab.lab import LabBusyError
-from roseplay.extras.lab.measuring import RunError, measure_run
+from roseplay.extras.lab.measuring import PlayedArm, RunError
 from roseplay.extras.lab.order import parse_experiment
+from roseplay.extras.lab.progress import RunProgress
 from roseplay.traffic.driver import Outcome
 from roseplay.traffic.workload import Arrival
 from tests.extras.lab.fake_arms import QUICK, FakeArms, MadeUpArm, MadeUpArms, ended, fake_lab, ran
@@ -167,14 +168,16 @@ def test_an_engine_that_fails_in_a_run_is_told_with_its_reason(engine: FakeEngin
 def test_a_run_with_a_request_that_was_cut_off_does_not_count(engine: FakeEngine) -> None:
     workload = [Arrival(0.0, [1, 2, 3], SamplingParams(max_new_tokens=5)) for _ in range(3)]
 
-    def cut_the_second(outcome: Outcome) -> None:
-        if outcome.stream.request_id == 2:
-            engine.abort(2)
-        else:
-            engine.step(10)
+    class CutTheSecond(list[Outcome]):
+        def append(self, outcome: Outcome) -> None:
+            if outcome.stream.request_id == 2:
+                engine.abort(2)
+            else:
+                engine.step(10)
 
+    progress = RunProgress("A", 1, 3, sent=CutTheSecond())
     with pytest.raises(RunError, match="1 of 3 requests failed: abort"):
-        measure_run(engine, workload, stop=threading.Event(), time_limit_s=60.0, on_sent=cut_the_second)
+        PlayedArm(engine).run(workload, stop=threading.Event(), time_limit_s=60.0, progress=progress)
 
 
 def test_a_run_that_takes_too_long_is_given_up(engine: FakeEngine) -> None:
