@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from roseplay.arguments import Parser
+from roseplay.arguments import Parser, within
 from roseplay.serve.serving import Opener, Options, Served
 
 
@@ -17,7 +17,7 @@ class Replicas:
     def add_flags(self, parser: Parser) -> None:
         group = parser.add_argument_group("replicas on this machine (docs/ray.md)")
         group.add_argument("--ray", action="store_true", help="serve replicas of the engine, with Ray Serve")
-        group.add_argument("--replicas", type=_count, metavar="N", help="number of replicas (default: 1)")
+        group.add_argument("--replicas", type=within(1, 10**6), metavar="N", help="number of replicas (default: 1)")
         group.add_argument(
             "--routing",
             choices=("prefix", "round-robin"),
@@ -65,12 +65,6 @@ class Replicas:
 
 
 REPLICAS = Replicas()
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas: use 1 or more")
-    return int(text)
 
 
 def _range(text: str) -> tuple[int, int]:
