@@ -53,9 +53,9 @@ def test_a_program_runs_kernels_in_order_and_each_piece_once(threads: int) -> No
     def step() -> None:
         for pieces in (1, 7, 50):
             places = values.ctypes.data, shifted.ctypes.data
-            parallel.share_out(APPEND, [places[0], 50, pieces], pieces)
-            parallel.share_out(SHIFT, [*places, 50, pieces], pieces, light=pieces == 7)
-            parallel.share_out(SHIFT, [places[1], places[0], 50, pieces], pieces)
+            parallel.Work(APPEND, [places[0], 50, pieces], pieces).run()
+            parallel.Work(SHIFT, [*places, 50, pieces], pieces, light=pieces == 7).run()
+            parallel.Work(SHIFT, [places[1], places[0], 50, pieces], pieces).run()
 
     def expected(before: np.ndarray) -> np.ndarray:
         for _ in range(3):
@@ -96,9 +96,9 @@ def test_what_torch_computes_in_between_keeps_its_place() -> None:
     values, x = np.arange(8), torch.zeros(1)
     recorded = tape.Tape()
     with tape.record(recorded):
-        parallel.share_out(APPEND, [values.ctypes.data, 8, 1], 1)
+        parallel.Work(APPEND, [values.ctypes.data, 8, 1], 1).run()
         recorded.calls.append(lambda: x.add_(int(values[0])))
-        parallel.share_out(APPEND, [values.ctypes.data, 8, 2], 2)
+        parallel.Work(APPEND, [values.ctypes.data, 8, 2], 2).run()
     recorded.join()
     assert len(recorded.calls) == 3
     values[:] = 0

@@ -19,7 +19,7 @@ from numba import types
 
 from roseplay.kernels.cpu import amx
 from roseplay.kernels.cpu.features import has_amx
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import copy_row, copy_rows
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
 from roseplay.kernels.cpu.tiles import STRIP, most_rows, multiply_rows
@@ -77,7 +77,7 @@ def multiply(
     blocks, groups = partition(rows, strips, amx.MOST_ROWS if tiles else most_rows(x.dtype))
     places = [x.data_ptr(), strips.data_ptr(), bias.data_ptr(), out.data_ptr()]
     kernel = _tile_product() if tiles else _product(x.dtype)
-    share_out(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups, reads=strips)
+    Work(kernel, [*places, rows, inner, outer, blocks, groups], blocks * groups, reads=strips).run()
     return out
 
 

@@ -40,17 +40,8 @@ _LINE, _AT_ONCE = 64, 256  # bytes
 SPIN_LIMIT = 500
 
 
-def share_out(
-    kernel: Any,
-    arguments: Sequence[int],
-    pieces: int,
-    hold: tuple[Any, ...] = (),
-    *,
-    light: bool = False,
-    rows: Ints | None = None,
-    reads: torch.Tensor | None = None,
-) -> None:
-    """Call a kernel for each of its pieces, on as many threads as torch uses.
+class Work:
+    """A kernel with its arguments; calling it computes all pieces, on as many threads as torch uses.
 
     Args:
         kernel: a C function (``simd.kernel``) of a pointer to int64, its own address followed by ``arguments``, and of
@@ -60,11 +51,6 @@ def share_out(
         rows: int64 ``[1]``, a number of rows that may change between calls; there are ``pieces`` for each row.
         reads: what the kernel reads from memory, to be prefetched before it starts.
     """
-    tape.run(Work(kernel, arguments, pieces, hold, light, rows, reads))
-
-
-class Work:
-    """A kernel with its arguments, as for ``share_out``; calling it computes all pieces."""
 
     def __init__(
         self,
@@ -88,6 +74,10 @@ class Work:
             serial_for()(self.arguments, pieces)
         else:
             Program([self])()
+
+    def run(self) -> None:
+        """Compute all pieces, and again whenever the step that is being recorded is replayed."""
+        tape.run(self)
 
     @staticmethod
     def joined(works: list[Work]) -> Program:

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import torch
 
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 
 _DTYPES = (torch.float32, torch.bfloat16)
 _LIGHT_NUMBERS = 2**15  # fewer are not worth waking a thread
@@ -37,12 +37,12 @@ def share_rows(
     Args:
         kernel: its arguments are the tensors' addresses, ``rows``, the number of pieces, then ``sizes``.
         tensors: the first one determines how many numbers are computed.
-        hold: as for ``share_out``.
+        hold: as for ``Work``.
     """
     numbers = tensors[0].numel()
     pieces = max(1, min(rows, 2 * torch.get_num_threads(), numbers // _PIECE_NUMBERS))
     arguments = [*(tensor.data_ptr() for tensor in tensors), rows, pieces, *sizes]
-    share_out(kernel, arguments, pieces, hold, light=numbers < _LIGHT_NUMBERS)
+    Work(kernel, arguments, pieces, hold, light=numbers < _LIGHT_NUMBERS).run()
 
 
 @numba.njit(inline="always")

@@ -104,6 +104,10 @@ class Emitter:
     def __init__(self, builder: Any) -> None:
         self.builder = builder
 
+    @staticmethod
+    def int64(number: int) -> Any:
+        return ir.Constant(ir.IntType(64), number)
+
     def call(self, name: str, result: Any, *args: Any) -> Any:
         kind = ir.FunctionType(result, [arg.type for arg in args])
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
@@ -165,6 +169,19 @@ class Emitter:
             power = self.fma(power, part, other)
         exponent = b.add(b.fptosi(whole, INTS), ir.Constant(INTS, [127] * LANES))
         return b.fmul(power, b.bitcast(b.shl(exponent, ir.Constant(INTS, [23] * LANES)), FLOATS))
+
+
+def by_count(builder: Any, count: Any, most: int, emit: Callable[[int], None]) -> None:
+    """Emit code for each count from 1 to ``most``, of which that for ``count`` runs."""
+    done = builder.append_basic_block("done")
+    choice = builder.switch(count, done)
+    for number in range(1, most + 1):
+        block = builder.append_basic_block(f"count_{number}")
+        choice.add_case(ir.Constant(count.type, number), block)
+        with builder.goto_block(block):
+            emit(number)
+            builder.branch(done)
+    builder.position_at_end(done)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

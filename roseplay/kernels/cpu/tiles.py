@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from roseplay.kernels.cpu.features import has, has_neon
-from roseplay.kernels.cpu.simd import FLOAT, INT, LANES, Emitter
+from roseplay.kernels.cpu.simd import FLOAT, INT, LANES, Emitter, by_count
 
 STRIP = 2 * LANES  # outputs
 binding.initialize_native_asmparser()
@@ -49,26 +49,17 @@ def multiply_rows(
     uint16). With each cache line of the strip that is read, the next ``line`` bytes from ``ahead`` on are prefetched.
     """
 
-    def generate(context, builder, signature, args):
-        *places, rows = args[:-1]
-        _write_rows(builder, rows, most.literal_value, x.dtype, places)
-        return context.get_dummy_value()
-
     return types.void(
         x, x_stride, strip, initial, initial_stride, steps, out, out_stride, ahead, line, rows, most
-    ), generate
+    ), _of_rows(x.dtype, most.literal_value)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
 def multiply_cached_rows(context, x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows, most):
     """The same without prefetching, for strips that are in a cache."""
 
-    def generate(context, builder, signature, args):
-        *places, rows = args[:-1]
-        _write_rows(builder, rows, most.literal_value, x.dtype, places)
-        return context.get_dummy_value()
-
-    return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows, most), generate
+    signature = types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows, most)
+    return signature, _of_rows(x.dtype, most.literal_value)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -82,17 +73,15 @@ def multiply_tile(context, x, x_stride, strip, initial, initial_stride, steps, o
     return types.void(x, x_stride, strip, initial, initial_stride, steps, out, out_stride, rows), generate
 
 
-def _write_rows(builder: Any, rows: Any, most: int, dtype: Any, places: list[Any]) -> None:
-    """Emit the product of ``rows`` rows, at most ``most``; ``places`` as for ``_Tile.write``."""
-    done = builder.append_basic_block("done")
-    choice = builder.switch(rows, done)
-    for count in range(1, most + 1):
-        block = builder.append_basic_block(f"rows_{count}")
-        choice.add_case(ir.Constant(rows.type, count), block)
-        with builder.goto_block(block):
-            _tile(builder, count, dtype).write(*places)
-            builder.branch(done)
-    builder.position_at_end(done)
+def _of_rows(dtype: Any, most: int) -> Any:
+    """Returns what emits the product of a number of rows, at most ``most``, the last but one of its arguments."""
+
+    def generate(context, builder, signature, args):
+        *places, rows = args[:-1]
+        by_count(builder, rows, most, lambda count: _tile(builder, count, dtype).write(*places))
+        return context.get_dummy_value()
+
+    return generate
 
 
 def _tile(builder: Any, rows: int, dtype: Any) -> _Tile:
@@ -190,10 +179,6 @@ class _Tile(Emitter):
             for row, place in enumerate(places)
             for i, register in enumerate(registers)
         ]
-
-    @staticmethod
-    def int64(number: int) -> Any:
-        return ir.Constant(ir.IntType(64), number)
 
 
 class _NarrowTile(_Tile):

@@ -16,7 +16,7 @@ from roseplay.model.attention import AttentionParams
 try:
     from roseplay.kernels.cpu.attention import decode_loops, prompt_loops
     from roseplay.kernels.cpu.attention.decode_vectors import lane_order
-    from roseplay.kernels.cpu.parallel import share_out
+    from roseplay.kernels.cpu.parallel import Work
     from roseplay.kernels.cpu.rows import share_rows
 except ImportError:  # Numba is an extra
     decode_loops = None  # type: ignore[assignment]
@@ -90,7 +90,7 @@ def attend_in_place(
     # Converted sinks are a tensor of the step, which a replay computes again: a reference would prevent its memory from
     # being reused.
     hold = (floats, decodes, parts, ended, sink if params.sinks is None else None)
-    share_out(kernel, arguments, shares * splits, hold, rows=decodes.count)
+    Work(kernel, arguments, shares * splits, hold, rows=decodes.count).run()
 
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
@@ -140,7 +140,7 @@ def attend_prompts(
         params.reach.chunk or 0,
         *spans.arguments(),
     ]
-    share_out(kernel, arguments, groups, hold=(floats, spans, sink), rows=spans.count)
+    Work(kernel, arguments, groups, hold=(floats, spans, sink), rows=spans.count).run()
 
 
 def _group_parts(q: torch.Tensor, keys: torch.Tensor) -> int:

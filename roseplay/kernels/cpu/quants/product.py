@@ -15,7 +15,7 @@ import torch
 from numba import types
 
 from roseplay.kernels.cpu import matmul
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.quants.strips import STRIP, block_bytes
 from roseplay.kernels.cpu.quants.tiles import RECORD, expand_block, most_rows, multiply_blocks
 from roseplay.kernels.cpu.rows import read_row, share_rows, takes, write_row
@@ -61,7 +61,7 @@ def multiply(
     places = [tensor.data_ptr() for tensor in (numbers, records, strips, bias, out)]
     product = _product(*form.literals, x.dtype == torch.bfloat16)
     sizes_of = [rows, numbers.stride(0), padded, outer, blocks, groups]
-    share_out(product, [*places, *sizes_of], blocks * groups, reads=strips)
+    Work(product, [*places, *sizes_of], blocks * groups, reads=strips).run()
     return out
 
 

@@ -17,11 +17,11 @@ from numba.extending import intrinsic
 
 from roseplay.kernels.cpu.features import has
 from roseplay.kernels.cpu.quants.strips import STRIP, block_bytes, number_bytes
-from roseplay.kernels.cpu.simd import FLOAT, INT, Emitter
+from roseplay.kernels.cpu.simd import FLOAT, INT, Emitter, by_count
 from roseplay.model.ggml_blocks import BLOCK, Format
 
 RECORD = 4  # float32 numbers that describe a block of a row: its scale; the scaled sum of all, half, the other half
-_BYTE, _SHORT, _HALF, _INT64 = ir.IntType(8), ir.IntType(16), ir.HalfType(), ir.IntType(64)
+_BYTE, _SHORT, _HALF = ir.IntType(8), ir.IntType(16), ir.HalfType()
 
 
 @cache
@@ -47,15 +47,8 @@ def multiply_blocks(
 
     def generate(context, builder, signature, args):
         *places, count = args[:9]
-        done = builder.append_basic_block("done")
-        choice = builder.switch(count, done)
-        for number in range(1, most.literal_value + 1):
-            block = builder.append_basic_block(f"rows_{number}")
-            choice.add_case(ir.Constant(count.type, number), block)
-            with builder.goto_block(block):
-                (_VnniTile if has("avx512vnni") else _NarrowTile)(builder, form, number).write(*places)
-                builder.branch(done)
-        builder.position_at_end(done)
+        tile = _VnniTile if has("avx512vnni") else _NarrowTile
+        by_count(builder, count, most.literal_value, lambda number: tile(builder, form, number).write(*places))
         return context.get_dummy_value()
 
     return types.void(
@@ -190,10 +183,6 @@ class _VnniTile(Emitter):
         """Returns the vector at an offset in bytes."""
         at = self.builder.gep(at, [self.int64(offset)])
         return self.builder.load(self.builder.bitcast(at, kind.as_pointer()), align=16)
-
-    @staticmethod
-    def int64(number: int) -> Any:
-        return ir.Constant(_INT64, number)
 
 
 class _NarrowTile(_VnniTile):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import read_row, write_row
 from roseplay.kernels.cpu.simd import address, array_at, kernel
 from roseplay.kernels.cpu.states.chunks import (
@@ -52,7 +52,7 @@ def chunk_gated_delta_rule(rule: DeltaRule) -> torch.Tensor:
     compute = _prefill(item_of(q), item_of(gate), group, k_dim, v_dim)
     arguments = [x for tensor in (q, k, v, decay, gate) for x in (tensor.data_ptr(), tensor.stride(0))]
     arguments += [rule.states.tensor.data_ptr(), *places, out.data_ptr(), v_heads]
-    share_out(compute, arguments, rows * v_heads, (rule,))
+    Work(compute, arguments, rows * v_heads, (rule,)).run()
     return out
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import read_row, write_row
 from roseplay.kernels.cpu.simd import address, array_at, kernel
 from roseplay.kernels.cpu.states.chunks import (
@@ -51,7 +51,7 @@ def chunk_scan(scan: ChunkScan) -> torch.Tensor:
     arguments = [y for tensor in (x, steps, b, c) for y in (tensor.data_ptr(), tensor.stride(0))]
     arguments += [tensor.data_ptr() for tensor in (scan.A, scan.D, scan.dt_bias)]
     arguments += [limits.ctypes.data, stored.data_ptr(), *places, out.data_ptr(), heads]
-    share_out(compute, arguments, rows * heads, (scan, limits))
+    Work(compute, arguments, rows * heads, (scan, limits)).run()
     return out
 
 

@@ -11,7 +11,7 @@ from numba import types
 
 from roseplay.kernels import state_functions
 from roseplay.kernels.cpu.activations import silu
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
 from roseplay.kernels.cpu.states.layout import addresses, item_of
@@ -50,7 +50,7 @@ def causal_conv1d_update(
     chunks = -(-channels // _CHUNK)
     arguments = [x.data_ptr(), x.stride(0), state.data_ptr(), conv_state.slots.data_ptr(), weight.data_ptr()]
     arguments += [0 if bias is None else bias.data_ptr(), out.data_ptr(), channels, chunks]
-    share_out(compute, arguments, rows * chunks, (weight, bias, conv_state), light=rows * channels < 2 * _CHUNK)
+    Work(compute, arguments, rows * chunks, (weight, bias, conv_state), light=rows * channels < 2 * _CHUNK).run()
     return out[:, :, None]
 
 
@@ -65,7 +65,7 @@ def causal_conv1d_fn(rows: Convolution) -> torch.Tensor:
     chunks = -(-channels // _CHUNK)
     arguments = [x.data_ptr(), x.stride(0), state.data_ptr(), *places, rows.weight.data_ptr()]
     arguments += [0 if rows.bias is None else rows.bias.data_ptr(), out.data_ptr(), channels, chunks]
-    share_out(compute, arguments, num_rows * chunks, (rows,), light=tokens * channels < 2 * _CHUNK)
+    Work(compute, arguments, num_rows * chunks, (rows,), light=tokens * channels < 2 * _CHUNK).run()
     return out
 
 

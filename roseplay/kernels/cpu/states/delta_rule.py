@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import read_row, write_row
 from roseplay.kernels.cpu.simd import array_at, kernel
 from roseplay.kernels.cpu.states.layout import head_rows, item_of
@@ -34,7 +34,7 @@ def recurrent_gated_delta_rule(rule: DeltaRule) -> torch.Tensor:
     compute = _update(item_of(q), item_of(gate), rule.by_channel, group, k_dim, v_dim)
     arguments = [x for tensor in (q, k, v, decay, gate) for x in (tensor.data_ptr(), tensor.stride(0))]
     arguments += [rule.states.tensor.data_ptr(), rule.states.slots.data_ptr(), out.data_ptr(), v_heads]
-    share_out(compute, arguments, len(q) * v_heads, (rule.states,))
+    Work(compute, arguments, len(q) * v_heads, (rule.states,)).run()
     return out
 
 

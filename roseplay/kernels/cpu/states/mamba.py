@@ -11,7 +11,7 @@ import torch
 from numba import types
 
 from roseplay.kernels.cpu.activations import exp
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
 from roseplay.kernels.cpu.states.layout import item_of
@@ -62,7 +62,7 @@ def selective_state_update(
     compute = _update(item_of(out), item_of(stored), size)
     arguments = [y for x in inputs for y in (x.data_ptr(), x.stride(0))]
     arguments += [x.data_ptr() for x in (A, D, bias, stored, state.slots, out)]
-    share_out(compute, [*arguments, channels, chunks], rows * chunks, (state,))
+    Work(compute, [*arguments, channels, chunks], rows * chunks, (state,)).run()
     return out
 
 

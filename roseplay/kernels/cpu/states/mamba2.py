@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numba import types
 
-from roseplay.kernels.cpu.parallel import share_out
+from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import read_row, round_row, write_row
 from roseplay.kernels.cpu.simd import LANES, array_at, kernel
 from roseplay.kernels.cpu.states.layout import head_rows, item_of
@@ -64,7 +64,7 @@ def selective_state_update(
     compute = _update(item_of(x), item_of(stored), heads // groups, dim, size, z is not None)
     arguments = [y for tensor in (x, steps, b, c, gate) for y in (tensor.data_ptr(), tensor.stride(0))]
     arguments += [tensor.data_ptr() for tensor in (decays, skips, biases, stored, state.slots, out)]
-    share_out(compute, [*arguments, heads], rows * heads, (state,))
+    Work(compute, [*arguments, heads], rows * heads, (state,)).run()
     return out
 
 
