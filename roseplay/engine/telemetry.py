@@ -55,14 +55,13 @@ class RequestEvent:
             not keep thousands of prompts and answers in memory.
     """
 
-    __slots__ = ("_stream", "kind", "request_id", "seq", "time_ns")
+    __slots__ = ("_stream", "kind", "request_id", "time_ns")
 
     def __init__(self, kind: RequestKind, request_id: int, time_ns: int, stream: Stream) -> None:
         self.kind = kind
         self.request_id = request_id
         self.time_ns = time_ns
         self._stream = weakref.ref(stream)
-        self.seq = -1
 
     @property
     def stream(self) -> Stream | None:
@@ -73,7 +72,6 @@ class RequestEvent:
 class StepEvent:
     record: StepRecord
     tokens: list[TokenEvent]
-    seq: int = -1
 
 
 @dataclass(slots=True)
@@ -84,7 +82,6 @@ class KnobEvent:
     step_id: int
     time_ns: int
     changed: dict[str, tuple[Any, Any]]
-    seq: int = -1
 
     @classmethod
     def after(cls, before: Knobs, knobs: Knobs, step_id: int, time_ns: int) -> Self:
@@ -97,7 +94,6 @@ class TokensEvent:
     """Tokens from a server that does not report the steps that computed them; their ids may be unknown (-1)."""
 
     tokens: list[TokenEvent]
-    seq: int = -1
 
 
 @dataclass(slots=True)
@@ -155,7 +151,6 @@ class LoadEvent:
     total: Load = field(default_factory=Load)  # the load of all its engines together; KV usage is averaged
     # The load of each engine by name, if there are several behind one address.
     replicas: dict[str, Load] = field(default_factory=dict)
-    seq: int = -1
 
 
 TelemetryEvent = RequestEvent | StepEvent | KnobEvent | TokensEvent | LoadEvent
@@ -180,7 +175,6 @@ class Telemetry:
 
     def add(self, event: TelemetryEvent) -> None:
         with self._lock:
-            event.seq = self._next
             self._events.append(event)
             self._next += 1
             if isinstance(event, RequestEvent) and event.kind == "finished" and event.stream is not None:

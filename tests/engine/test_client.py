@@ -247,7 +247,7 @@ def test_a_request_is_sent_and_its_answer_streamed(engine, worker):
     assert updates
     assert engine.submit([4]).request_id == 1
     assert engine.submit([4]).params == SamplingParams()
-    assert [event.seq for event in engine.telemetry.since(0)[1]] == list(range(engine.telemetry.next_cursor))
+    assert engine.telemetry.next_cursor == len(engine.telemetry.since(0)[1])
 
 
 def test_what_can_never_fit_is_refused_before_it_is_sent(engine, worker):

@@ -139,7 +139,7 @@ def test_a_requests_life_and_every_step_are_in_the_telemetry():
     steps = scene.events(StepEvent)
     assert [event.record for event in steps] == [first.record, second.record]
     assert [event.tokens for event in steps] == [[(1, 3, 2 * SECOND, None)], [(1, 4, 3 * SECOND, SECOND)]]
-    assert [event.seq for event in scene.telemetry.since(0)[1]] == list(range(6))
+    assert scene.telemetry.next_cursor == len(scene.telemetry.since(0)[1]) == 6
 
 
 def test_a_stop_string_ends_the_answer_here_and_is_told_to_the_worker():

@@ -65,11 +65,11 @@ def test_what_comes_just_before_the_end_is_followed() -> None:
 def test_a_taker_that_fails_costs_nobody_an_event(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, taken, tried = Telemetry(capacity=10), list[int](), list[int]()
 
-    def fail(event: TelemetryEvent) -> None:
-        tried.append(event.seq)
+    def fail(event: LoadEvent) -> None:
+        tried.append(event.time_ns)
         raise KeyError("a bug")
 
-    follower = Follower(lambda: SimpleNamespace(telemetry=telemetry), fail, lambda event: taken.append(event.seq))
+    follower = Follower(lambda: SimpleNamespace(telemetry=telemetry), fail, lambda event: taken.append(event.time_ns))
     for time_ns in range(5):
         telemetry.add(LoadEvent(time_ns))
     with caplog.at_level(logging.ERROR):
