@@ -178,7 +178,7 @@ def own_workload(
         length = count(prompt)
         check_room(index, length, request.answer_tokens, room)
         lengths.append(length)
-        workload.append(Arrival(request.arrival_s, prompt, request.params(), tag="own"))
+        workload.append(Arrival(request.arrival_s, prompt, request.params()))
     return workload, lengths
 
 

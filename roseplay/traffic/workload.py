@@ -20,7 +20,6 @@ class Arrival:
     at_s: float  # seconds after the start
     prompt: Prompt  # text or token ids
     params: SamplingParams  # its sampling parameters, with a seed of its own if it samples
-    tag: str = ""  # for labels and groups
 
     def of_tenant(self, tenant: str) -> Arrival:
         """Returns the same request of this tenant."""
@@ -38,15 +37,12 @@ def make_workload(
     params: SamplingParams | None = None,
     seed: int = 0,
 ) -> Workload:
-    """Returns one arrival for each time. Requests that sample without a seed get consecutive ones from ``seed``.
-
-    The tag of a request is the number of times its body is repeated, as in ``x64``.
-    """
+    """Returns one arrival for each time. Requests that sample without a seed get consecutive ones from ``seed``."""
     mix = mix or PromptMix()
     params = params or SamplingParams()
     prompts = mix.prompts(source, len(times_s))
     return [
-        Arrival(at_s, prompt, _seeded(params, seed + index), tag=f"x{mix.repeats[index % len(mix.repeats)]}")
+        Arrival(at_s, prompt, _seeded(params, seed + index))
         for index, (at_s, prompt) in enumerate(zip(times_s, prompts, strict=True))
     ]
 

@@ -35,9 +35,9 @@ def test_requests_that_sample_have_seeds_of_their_own() -> None:
     assert [arrival.params.seed for arrival in given] == [4, 4]
 
 
-def test_tags_tell_short_from_long() -> None:
+def test_every_fourth_prompt_of_a_mix_is_long() -> None:
     workload = make_workload(TextPrompts("x"), burst(5), mix=KINDS["mix"])
-    assert [arrival.tag for arrival in workload] == ["x1", "x1", "x1", "x64", "x1"]
+    assert [len(arrival.prompt.split()) // 64 for arrival in workload] == [0, 0, 0, 1, 0]
 
 
 def test_every_scenario_makes_a_workload_and_two_settings_that_differ() -> None:
