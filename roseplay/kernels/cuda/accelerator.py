@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -37,7 +36,6 @@ class CudaAccelerator(Accelerator):
     Attributes:
         buckets: sizes of the graphs; a subclass may set others.
         graphs: the captured graphs; None if the model is split over processes, which a graph of one cannot replay.
-        compile_s, capture_s: seconds that compiling the Triton kernels and capturing the graphs took.
         graph_bytes: bytes of the GPU's memory that graphs take.
     """
 
@@ -55,9 +53,7 @@ class CudaAccelerator(Accelerator):
         if why is not None and config.attention == "auto":
             self._no_triton = f"Attention gathers KV blocks first, since its Triton kernel {why}"
             logger.warning("%s", self._no_triton)
-        self.compile_s = self.capture_s = 0.0
         self.graph_bytes = 0
-        begin = time.perf_counter()
         if isinstance(backend, TritonBackend):
             split = config.tensor_parallel_size > 1
             _compile_attention(forward, loaded, config.block_size, reporter, split=split)
@@ -65,12 +61,11 @@ class CudaAccelerator(Accelerator):
             from roseplay.kernels.cuda import sampling
 
             sampling.warm_up(loaded.vocab_size, (loaded.dtype, torch.float32), loaded.device)
-        self.compile_s = time.perf_counter() - begin
         self.graphs: StepGraphs | None = None
         if config.tensor_parallel_size > 1:
             self.no_graphs = "tensor parallel steps are not captured"
             return
-        free, begin = _free_bytes(loaded.device), time.perf_counter()
+        free = _free_bytes(loaded.device)
         self.graphs = StepGraphs(
             forward,
             table_columns=_table_columns(loaded, config),
@@ -84,7 +79,6 @@ class CudaAccelerator(Accelerator):
         )
         self.graphs.capture(reporter)
         self.num_graphs, self.no_graphs = len(self.graphs), self.graphs.refused
-        self.capture_s = time.perf_counter() - begin
         self.graph_bytes = free - _free_bytes(loaded.device)
 
     @classmethod
