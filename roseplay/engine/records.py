@@ -91,7 +91,6 @@ class StepRecord(StepFigures):
     # Blocks whose state has changed since the previous step; with ``new_pool``, since all were free.
     block_changes: list[BlockChange] = field(default_factory=list)
     new_pool: bool = False  # whether the block pool is new, as in a worker's first record
-    out_of_memory: int = 0  # number of steps that were undone before this one for lack of memory
     # What entered and left the prefix cache since the previous record, if ``EngineConfig.kv_events``.
     cache_events: list[CacheEvent] = field(default_factory=list)
     # The slots that have changed since the previous step; all slots in a worker's first record.

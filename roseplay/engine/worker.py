@@ -93,7 +93,6 @@ class Worker:
         self._late: list[Command] = []
         self._flying: Flight | None = None
         self._last_end_ns = 0
-        self._out_of_memory = 0
         self._last_failure = ""
         self._blocks_changed = False
         self._running = True
@@ -302,7 +301,6 @@ class Worker:
         if not shrunk:
             self._fail(error, step)
             return
-        self._out_of_memory += 1
         self._blocks_changed = True
         if step.preempted:
             self._publish_counts(step.preempted)
@@ -352,7 +350,6 @@ class Worker:
         finished, self._finished = self._finished, []
         self._blocks_changed = False
         self._last_end_ns = record.end_ns
-        record.out_of_memory, self._out_of_memory = self._out_of_memory, 0
         record.new_pool, self._new_pool = self._new_pool, False
         try:
             self.send(StepOutput(tokens, finished, record, self.clock.now_ns(), list(prompt_logprobs)))

@@ -310,8 +310,8 @@ def test_preemptions_of_a_step_that_had_no_memory_are_counted(ahead):
         loop = Loop(runner)
         loop.run([submit(number, [number] * 9, 12) for number in range(4)])
         loop.check_answers()
+        assert set(failing) <= {step.step_id for step in runner.steps}
         records = [output.record for output in loop.outputs]
-        assert sum(record.out_of_memory for record in records) == len(failing)
         in_steps = [step for step in runner.steps if step.preempted]
         told = sum(len(record.preempted) for record in records)
         assert told == sum(len(step.preempted) for step in in_steps)
@@ -327,7 +327,6 @@ def test_a_step_of_one_token_that_finds_no_memory_fails():
     loop.run([submit(1, [3])], [], [], [submit(2, [4])])
     assert loop.finished[0].error == "StepTooLargeError: 1 token"
     assert loop.ends() == {1: "error", 2: "length"}
-    assert sum(output.record.out_of_memory for output in loop.outputs) == 0
 
 
 @AHEAD
