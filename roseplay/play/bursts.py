@@ -9,7 +9,7 @@ from roseplay.formats.text import shown
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.pace import Conditions, Size, Speed, answered_s, fitted, sustained_rate
-from roseplay.traffic.prompts import KINDS, QUESTIONS, Prompt, PromptMix, PromptSource, prompt_source
+from roseplay.traffic.prompts import KINDS, QUESTIONS, PromptSource, prompt_source
 
 MAX_SIZE = 64
 MAX_SEED = 2**63 - 1
@@ -43,15 +43,6 @@ def kind_of(name: str) -> str:
         if wanted in (key, label) or wanted.replace(" ", "_").replace("-", "_") == key:
             return key
     raise ValueError(f"there is no burst of kind {shown(name)}: use one of {', '.join(LABELS)}")
-
-
-def burst_prompts(engine: HasTokenizer, kind: str, size: int, seed: int, mix: PromptMix | None = None) -> list[Prompt]:
-    """Returns the prompts of a burst; the same arguments give the same prompts.
-
-    Args:
-        mix: how the prompts relate; by default, as usual for the kind.
-    """
-    return (mix or KINDS[kind]).prompts(traffic_source(engine, kind, seed), size)
 
 
 def traffic_source(engine: HasTokenizer, kind: str, seed: int) -> PromptSource:

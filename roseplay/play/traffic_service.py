@@ -8,7 +8,7 @@ from typing import Any
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
 from roseplay.formats.text import shown
-from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, burst_prompts, kind_of, traffic_source
+from roseplay.play.bursts import MAX_SEED, MAX_SIZE, Burst, kind_of, traffic_source
 from roseplay.play.chats import as_prompt
 from roseplay.play.open_loop import OpenLoop
 from roseplay.play.own import FileTraffic, read_own
@@ -72,7 +72,7 @@ class TrafficService:
         if tab:
             tab.end_demo()
         burst = Burst(next(self._burst_ids), key, size, seed, max_new_tokens, self._engine.info.block_size)
-        for prompt in burst_prompts(self._engine, key, size, seed, mix):
+        for prompt in (mix or KINDS[key]).prompts(traffic_source(self._engine, key, seed), size):
             try:
                 tracked = self._requests.submit(
                     self._chat(prompt), params, kind="burst", burst=burst.burst_id, tab=tab_id

@@ -11,9 +11,10 @@ import pytest
 
 from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError
-from roseplay.play.bursts import LABELS, burst_prompts, kind_of
+from roseplay.play.bursts import LABELS, kind_of, traffic_source
 from roseplay.play.playground import Playground
 from roseplay.play.session import LEASE_S, Tab, Tabs
+from roseplay.traffic.prompts import KINDS
 from tests.play.conftest import Seconds, poll
 from tests.play.fake_engine import FakeEngine
 
@@ -171,8 +172,8 @@ def test_bursts_of_text_differ_from_their_first_word_on(kind: str) -> None:
 
     engine = FakeEngine()
     engine.tokenizer = Encoder()
-    first, second = (burst_prompts(engine, kind, 8, seed) for seed in (1, 2))
+    first, second, again = (KINDS[kind].prompts(traffic_source(engine, kind, seed), 8) for seed in (1, 2, 1))
     words = [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in (first[0], second[0])]
     assert words[0].split()[0] != words[1].split()[0] or kind == "shared_head"
     assert first != second
-    assert burst_prompts(engine, kind, 8, 1) == first
+    assert again == first

@@ -73,11 +73,6 @@ def predict_held_out(terms: np.ndarray, seconds: np.ndarray, start: Parameters, 
     return np.array([of @ parameters.as_vector() for of, parameters in zip(terms, fitted, strict=True)])
 
 
-def held_out(terms: np.ndarray, seconds: np.ndarray, start: Parameters) -> Errors:
-    """Returns the errors at points that were not fitted: each is predicted from all others."""
-    return Errors.of(predict_held_out(terms, seconds, start), seconds)
-
-
 def fit_first_tokens(
     parts_s: np.ndarray, served: np.ndarray, measured_s: np.ndarray, start: Parameters, hold: Hold = GPU_HOLD
 ) -> Parameters:

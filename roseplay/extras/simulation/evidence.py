@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from roseplay.extras.simulation.calibrated import Calibration
-from roseplay.extras.simulation.calibration import LEAST_POINTS, Errors, fit, held_out
+from roseplay.extras.simulation.calibration import LEAST_POINTS, Errors, fit, predict_held_out
 from roseplay.extras.simulation.cost import CostModel, Parameters
 from roseplay.extras.simulation.gpus import GPU, SimulationError
 from roseplay.extras.simulation.model_shape import ModelShape
@@ -113,7 +113,7 @@ def _points_of(gpu: str, weights: str) -> tuple[Point, ...]:
 @cache
 def _fitted(points: tuple[Point, ...], start: Parameters) -> tuple[Parameters, Errors]:
     terms, seconds = np.array([p.terms() for p in points]), np.array([p.seconds for p in points])
-    return fit(terms, seconds, start), held_out(terms, seconds, start)
+    return fit(terms, seconds, start), Errors.of(predict_held_out(terms, seconds, start), seconds)
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from roseplay.extras.simulation.calibration import Errors, fit, fit_first_tokens, held_out
+from roseplay.extras.simulation.calibration import Errors, fit, fit_first_tokens, predict_held_out
 from roseplay.extras.simulation.cost import CostModel, Parameters
 from roseplay.extras.simulation.gpus import find_gpu
 from roseplay.extras.simulation.published import Point, published
@@ -65,7 +65,8 @@ def test_steps_of_one_to_eight_gpus_with_one_set_of_parameters() -> None:
     found = errors(steps, lambda point: fitted)
     assert found.median <= 0.06
     assert found.within_10 >= 0.8
-    assert held_out(terms(steps), seconds(steps), Parameters()).median <= 0.06
+    predicted = predict_held_out(terms(steps), seconds(steps), Parameters())
+    assert Errors.of(predicted, seconds(steps)).median <= 0.06
     without_link = np.delete(np.arange(len(steps)), [i for i, p in enumerate(steps) if p.tensor_parallel < 8])
     prompts = [steps[i] for i in without_link if steps[i].prompt >= 1024]
     free = dataclasses.replace(fitted, link_share=1e9)
