@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from roseplay.config import EngineConfig
 from roseplay.core.info import Choice
 from roseplay.core.progress import Reporter
-from roseplay.model.attention import AttentionBackend
+from roseplay.model.attention.interface import AttentionBackend
 from roseplay.model.batch import Drawn, HostBatch, PagedBatch
 from roseplay.model.drawing import Drawing
 from roseplay.model.errors import UnsupportedModelError

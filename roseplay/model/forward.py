@@ -7,7 +7,7 @@ import inspect
 import torch
 from transformers import Cache, PreTrainedModel
 
-from roseplay.model.attention import Paged, carry
+from roseplay.model.attention.interface import Paged, carry
 
 
 def cache_parameter(model: PreTrainedModel) -> str:

@@ -6,7 +6,8 @@ import torch
 from transformers import PreTrainedModel
 
 from roseplay.model import stateful
-from roseplay.model.attention import AttentionParams, Paged, latent
+from roseplay.model.attention import latent
+from roseplay.model.attention.interface import AttentionParams, Paged
 from roseplay.model.attention.pattern import adopt_temperatures, attend_latents, share_keys
 from roseplay.model.batch import PagedBatch
 from roseplay.model.block_tensor import shapes_only

@@ -21,7 +21,7 @@ from roseplay.core.progress import Reporter
 from roseplay.host_memory import free_memory
 from roseplay.model import exclusive, gguf_reading
 from roseplay.model.accelerator import accelerator_for
-from roseplay.model.attention import ATTENTION_NAME
+from roseplay.model.attention.interface import ATTENTION_NAME
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.block_tensor import check_finite, kind_of
 from roseplay.model.checkpoint_json import stored_tensors

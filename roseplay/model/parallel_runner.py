@@ -24,7 +24,7 @@ from roseplay.core.info import Choice, EngineInfo
 from roseplay.core.progress import Reporter
 from roseplay.core.step import DeviceLostError
 from roseplay.model import gpu_memory
-from roseplay.model.attention import Paged, default_backend, make_backend
+from roseplay.model.attention.interface import Paged, default_backend, make_backend
 from roseplay.model.batch import Ints, PagedBatch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache, LayerShape

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from roseplay.config import SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.attention import ATTENTION_NAME, Paged, default_backend, make_backend
+from roseplay.model.attention.interface import ATTENTION_NAME, Paged, default_backend, make_backend
 from roseplay.model.attention.pattern import adopt_config_patterns
 from roseplay.model.batch import build_batch
 from roseplay.model.errors import refuse

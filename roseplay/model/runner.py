@@ -20,7 +20,7 @@ from roseplay.core.step import DeviceLostError, Step, StepResult
 from roseplay.host_memory import free_memory
 from roseplay.model import exclusive, gpu_memory, speed
 from roseplay.model.accelerator import Accelerator, Computed, Parts, accelerator_for
-from roseplay.model.attention import Paged, default_backend, make_backend
+from roseplay.model.attention.interface import Paged, default_backend, make_backend
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward

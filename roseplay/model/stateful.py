@@ -20,8 +20,7 @@ from torch import nn
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin, LinearAttentionLayer
 
-from roseplay.model.attention import Paged
-from roseplay.model.attention.interface import carried
+from roseplay.model.attention.interface import Paged, carried
 from roseplay.model.batch import PagedBatch
 from roseplay.model.forward import PackedForward
 from roseplay.model.listening_cache import CacheUse, ListeningCache

@@ -32,7 +32,7 @@ from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
 from roseplay.kernels.cuda.rotate_append import rotate_append_kernel
 from roseplay.kernels.cuda.states import convolution, delta_rule, mamba2
 from roseplay.kernels.cuda.states.rows import chunk_of, launch_options, precision
-from roseplay.model.attention import EVERYTHING, Reach
+from roseplay.model.attention.pattern import EVERYTHING, Reach
 
 # Bytes of shared memory that a program may take on each architecture.
 SHARED = {

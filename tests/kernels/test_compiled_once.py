@@ -24,7 +24,7 @@ IN_THREADS = """
 import numpy as np, torch
 from roseplay.kernels.cpu.attention.calls import attend_in_place
 from roseplay.kernels.cpu.attention.plan import Decodes
-from roseplay.model.attention import AttentionParams
+from roseplay.model.attention.interface import AttentionParams
 q, blocks, one = torch.ones(1, 8, 8), torch.ones(2, 8, 4, 8), np.ones(1, np.int64)
 torch.set_num_threads(3)
 attend_in_place(q, q.clone(), blocks, blocks, Decodes(one - 1, one[:, None], one, one, one - 1), AttentionParams(1.0))

@@ -14,8 +14,9 @@ import torch
 from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.attention import calls
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
-from roseplay.model.attention import EVERYTHING, AttentionParams, Reach
 from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.interface import AttentionParams
+from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.model.harness import torch_threads
 

@@ -19,7 +19,7 @@ from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.kernels.cuda.fuse import TorchRMSNorm
 from roseplay.kernels.replace_modules import replace_modules
-from roseplay.model.attention import Paged, make_backend
+from roseplay.model.attention.interface import Paged, make_backend
 from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache

@@ -15,7 +15,7 @@ from roseplay.engine.errors import EngineStartError
 from roseplay.engine.load_runner import load_model_runner
 from roseplay.kernels.cuda.accelerator import CudaAccelerator
 from roseplay.model.accelerator import Parts
-from roseplay.model.attention import default_backend, make_backend
+from roseplay.model.attention.interface import default_backend, make_backend
 from roseplay.model.device_errors import is_out_of_memory, judge
 from tests.kernels.conftest import needs_triton
 from tests.kernels.triton_jit import variants

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from roseplay.model.attention import EVERYTHING, AttentionBackend, AttentionParams, Reach, make_backend
+from roseplay.model.attention.interface import AttentionBackend, AttentionParams, make_backend
+from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.pairwise import pairwise

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from roseplay.model.attention import GatherBackend, register_backend
+from roseplay.model.attention.gather import GatherBackend
+from roseplay.model.attention.interface import register_backend
 from roseplay.model.support import PROVEN
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model
 from tests.model.harness import Driver, eager_logits, make_runner, random_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from roseplay.model.attention import GatherBackend
+from roseplay.model.attention.gather import GatherBackend
 from tests.model.attention_cases import (
     TOLERANCE,
     Case,

@@ -9,7 +9,7 @@ import torch
 import transformers as tf
 
 from roseplay.config import EngineConfig
-from roseplay.model.attention import make_backend
+from roseplay.model.attention.interface import make_backend
 from roseplay.model.kv_cache import LayerShape, bytes_per_token
 from roseplay.model.loader import load_model
 from tests.model.attention_cases import TOLERANCE, Case, latent_cases, make_problem, relative_error, right_answer

@@ -14,7 +14,7 @@ from roseplay.core.request import Request
 from roseplay.core.step import DeviceLostError
 from roseplay.model import gpu_memory
 from roseplay.model.accelerator import Accelerator
-from roseplay.model.attention import Paged
+from roseplay.model.attention.interface import Paged
 from roseplay.model.gpu_memory import free_bytes, kv_cache_bytes, profile
 from roseplay.model.kv_cache import LayerShape, bytes_per_token, choose_num_blocks
 from roseplay.model.padding import dummy_batch

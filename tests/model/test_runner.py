@@ -8,7 +8,7 @@ import torch
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.attention import make_backend
+from roseplay.model.attention.interface import make_backend
 from roseplay.model.loader import load_model
 from roseplay.model.runner import ModelRunner
 from tests.model.families import FAMILIES, VOCABULARY, tiny_model

@@ -13,7 +13,7 @@ import transformers as tf
 from roseplay.config import EngineConfig, SamplingParams
 from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
-from roseplay.model.attention import Paged, default_backend, make_backend
+from roseplay.model.attention.interface import Paged, default_backend, make_backend
 from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache

@@ -17,7 +17,7 @@ from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.model import runner as runner_module
 from roseplay.model import step_sampler
-from roseplay.model.attention import Paged
+from roseplay.model.attention.interface import Paged
 from roseplay.model.batch import Drawn
 from roseplay.model.forward import PackedForward
 from roseplay.model.layout import RecordingBackend

@@ -10,7 +10,7 @@ from roseplay.core.info import Choice
 from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.pack import packed_layers
 from roseplay.kernels.cpu.recorded_steps import RecordedSteps
-from roseplay.model.attention import AttentionBackend
+from roseplay.model.attention.interface import AttentionBackend
 from roseplay.model.stateful import stateful_modules
 
 try:

@@ -21,8 +21,7 @@ from roseplay.kernels.cuda.attention.backend import TritonBackend
 from roseplay.kernels.cuda.norms import FusedRMSNorm
 from roseplay.kernels.cuda.rotate_append import fits, rotate_append
 from roseplay.kernels.replace_modules import ROTARY, random_like, same, with_globals
-from roseplay.model.attention import AttentionParams, Paged
-from roseplay.model.attention.interface import carried, roseplay_attention
+from roseplay.model.attention.interface import AttentionParams, Paged, carried, roseplay_attention
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache, LayerShape
 from roseplay.model.layout import record_layout

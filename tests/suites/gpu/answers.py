@@ -15,7 +15,7 @@ from roseplay.core.request import Request
 from roseplay.core.step import Step, StepEntry
 from roseplay.engine.client import Engine
 from roseplay.engine.stream import Stream
-from roseplay.model.attention import Paged, make_backend
+from roseplay.model.attention.interface import Paged, make_backend
 from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache

@@ -12,8 +12,9 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.attention import backend as triton_backend
-from roseplay.model.attention import EVERYTHING, Reach, make_backend
 from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.interface import make_backend
+from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.kv_cache import KVCache, LayerShape
 from tests.model.attention_cases import (
     ROWS,

@@ -9,7 +9,8 @@ import torch
 
 from roseplay.kernels.cpu.attention import calls
 from roseplay.kernels.cpu.attention.plan import Plan
-from roseplay.model.attention import AttentionParams, GatherBackend, register_backend
+from roseplay.model.attention.gather import GatherBackend
+from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 

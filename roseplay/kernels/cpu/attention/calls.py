@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from roseplay.kernels.cpu.attention.plan import Decodes, Spans
-from roseplay.model.attention import AttentionParams
+from roseplay.model.attention.interface import AttentionParams
 
 try:
     from roseplay.kernels.cpu.attention import decode_loops, prompt_loops

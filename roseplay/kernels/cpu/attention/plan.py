@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from roseplay.model.attention import EVERYTHING, Reach
+from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.batch import HostBatch, Ints, PagedBatch
 
 # Rows of up to this many tokens attend token by token, each as if it were a decode.
