@@ -25,7 +25,7 @@ from roseplay.engine.engine_like import EngineOfStreams, Prompt
 from roseplay.engine.errors import EngineBusyError, EngineError, EngineStartError
 from roseplay.engine.grammar_checks import checked_request
 from roseplay.engine.health import OVERDUE_S, STOPPED_S, Health, PendingPing, Watchdog
-from roseplay.engine.lifetime import CLOSE_TIMEOUT_S, Connection, close_at_exit, end_forgotten
+from roseplay.engine.lifetime import CLOSE_TIMEOUT_S, Connection, end_forgotten, weakly
 from roseplay.engine.prompts import encode_bad_words
 from roseplay.engine.receiver import Receiver
 from roseplay.engine.stream import Listener, Stream
@@ -93,13 +93,13 @@ class Engine(EngineOfStreams):
         self.telemetry = Telemetry(self.config.telemetry_steps)
         self._watchdog = Watchdog(self.config.step_timeout_s)
         reference = weakref.ref(self)  # the parts of the engine must not keep it alive
-        self._live: Receiver = Receiver(self.telemetry, self._knobs, partial(_send_if_alive, reference), clock)
+        self._live: Receiver = Receiver(self.telemetry, self._knobs, weakly(self._send), clock)
         self.tokenizer: Any = None
         self._connection, self.info = self._start(on_progress, import_after)
         self._watchdog.restarted()
         self._thread = threading.Thread(target=_receive, args=(reference,), name="roseplay-receiver", daemon=True)
         self._thread.start()
-        self._exit_hook = partial(close_at_exit, reference)
+        self._exit_hook = weakly(self.close)
         atexit.register(self._exit_hook)
         self._forgotten = weakref.finalize(self, end_forgotten, self._connection, self._exit_hook)
         self._forgotten.atexit = False
@@ -477,9 +477,3 @@ def _receive(reference: weakref.ref[Engine]) -> None:
         del engine
         if not goes_on:
             return
-
-
-def _send_if_alive(reference: weakref.ref[Engine], command: messages.Command) -> None:
-    engine = reference()
-    if engine is not None:
-        engine._send(command)

@@ -5,24 +5,15 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any
 
 from roseplay.core.request import FinishReason
 from roseplay.engine.receiver import Receiver
 from roseplay.engine.transport import Transport
 
 CLOSE_TIMEOUT_S = 10.0
-
-
-class Closable(Protocol):
-    """An object with a ``close`` method."""
-
-    def close(self) -> None: ...
-
-
-E = TypeVar("E", bound=Closable)
 
 
 @dataclass(slots=True)
@@ -38,14 +29,19 @@ class Connection:
         self.receiver.end_all(FinishReason.ABORT, "the engine was closed")
 
 
-def close_at_exit(reference: weakref.ref[E]) -> None:
-    """Close the engine if it still exists; called when the program exits."""
-    engine = reference()
-    if engine is not None:
-        engine.close()
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """Returns a function that calls a bound method while its object exists, and does not keep the object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        target = reference()
+        if target is not None:
+            target(*args)
+
+    return call
 
 
-def end_forgotten(connection: Connection, exit_hook: partial[None]) -> None:
+def end_forgotten(connection: Connection, exit_hook: Callable[..., None]) -> None:
     """End the worker of an engine that was garbage-collected; in a thread, since that may take as long as a step."""
     atexit.unregister(exit_hook)
     threading.Thread(target=connection.end, args=(CLOSE_TIMEOUT_S,), name="roseplay-end", daemon=True).start()

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineElsewhere, Prompt
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.engine.health import Health
+from roseplay.engine.lifetime import weakly
 from roseplay.engine.stream import Listener
 from roseplay.engine.telemetry import KnobEvent, Telemetry
 from roseplay.extras.servers.address import ServerAddress, StepsAddress
@@ -110,7 +111,7 @@ class HttpEngine(EngineElsewhere):
         self._connection = Connection(self._control, self._live, self.clock, timings, counts_chunks=counts_chunks)
         self._monitor = Monitor(
             *(self.server, self._control, self._live, self._connection, self.telemetry, self.clock, timings),
-            look_at_knobs=_weakly(self._take_knobs),
+            look_at_knobs=weakly(self._take_knobs),
         )
         try:
             self._probe = None if steps is None else self._attach_probe(steps)
@@ -129,7 +130,7 @@ class HttpEngine(EngineElsewhere):
         probe = Probe(
             *(address, self._live, self.telemetry, self.clock, self._timings),
             number=self._ids.__next__,
-            changed=_weakly(self._take_state),
+            changed=weakly(self._take_state),
         )
         if probe.model not in (None, *self.server.models):
             probe.close(CLOSE_TIMEOUT_S)
@@ -309,17 +310,6 @@ class HttpEngine(EngineElsewhere):
         if reason is not None:
             self._connection.end_all(FinishReason.ERROR, reason)
         _end(self._monitor, self._connection, self._probe, timeout)
-
-
-def _weakly(method: Any) -> Callable[[], object]:
-    """Returns a function that calls a bound method while its object exists: a thread must not keep the object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call() -> object:
-        target = reference()
-        return target() if target is not None else None
-
-    return call
 
 
 def _end(monitor: Monitor, connection: Connection, probe: Probe | None, timeout: float) -> None:
