@@ -27,11 +27,12 @@ from roseplay.kernels.cuda.activations import gate_kernel
 from roseplay.kernels.cuda.attention.append import append_kernel
 from roseplay.kernels.cuda.attention.kernels import attend_kernel
 from roseplay.kernels.cuda.attention.plan import plan_kernel
-from roseplay.kernels.cuda.attention.tiles import Launch, choose_tiles, next_power_of_2, shared_bytes, tensor_cores
+from roseplay.kernels.cuda.attention.tiles import Launch, choose_tiles, shared_bytes, tensor_cores
+from roseplay.kernels.cuda.dots import next_power_of_2, pad, precision
 from roseplay.kernels.cuda.norms import add_norm_kernel, rms_norm_kernel
 from roseplay.kernels.cuda.rotate_append import rotate_append_kernel
 from roseplay.kernels.cuda.states import convolution, delta_rule, mamba2
-from roseplay.kernels.cuda.states.rows import chunk_of, launch_options, precision
+from roseplay.kernels.cuda.states.rows import chunk_of, launch_options
 from roseplay.model.attention.pattern import EVERYTHING, Reach
 
 # Bytes of shared memory that a program may take on each architecture.
@@ -138,10 +139,6 @@ def registers(compiled: Any) -> tuple[int, int]:
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = dict(re.findall(r"\b(REG|STACK):(\d+)", usage))
     return int(found["REG"]), int(found["STACK"])
-
-
-def pad(dim: int) -> int:
-    return max(16, next_power_of_2(dim))
 
 
 def compile_attend(variant: Variant) -> dict[str, Any]:

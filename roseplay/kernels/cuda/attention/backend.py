@@ -22,10 +22,10 @@ from roseplay.kernels.cuda.attention.tiles import (
     Tiles,
     choose_tiles,
     more_for_decodes,
-    next_power_of_2,
     split_prompts,
     tensor_cores,
 )
+from roseplay.kernels.cuda.dots import next_power_of_2, pad, precision
 from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
@@ -153,11 +153,11 @@ class TritonBackend:
                 q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
                 NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
-                K_DIM=k_dim - rest, V_DIM=v_dim, K_PAD=_pad(k_dim - rest), V_PAD=_pad(v_dim),
-                REST=rest, REST_PAD=_pad(rest), ROWS=rows, JOIN=next_power_of_2(rows), DECODE=decode,
+                K_DIM=k_dim - rest, V_DIM=v_dim, K_PAD=pad(k_dim - rest), V_PAD=pad(v_dim),
+                REST=rest, REST_PAD=pad(rest), ROWS=rows, JOIN=next_power_of_2(rows), DECODE=decode,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
-                WIDEN=self._interpreted, PRECISION=_precision(keys.dtype),
+                WIDEN=self._interpreted, PRECISION=precision(keys.dtype),
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
         return out
@@ -216,14 +216,14 @@ class TritonBackend:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         num_tokens, num_heads, k_dim = k.shape
         v_dim = 0 if self.cache.shapes[layer].values_in_keys else v.shape[2]
-        block_h = min(next_power_of_2(num_heads), max(1, _APPEND_NUMBERS // _pad(max(k_dim, v_dim))))
+        block_h = min(next_power_of_2(num_heads), max(1, _APPEND_NUMBERS // pad(max(k_dim, v_dim))))
         with torch.cuda.device_of(k):
             append_kernel[num_tokens, -(-num_heads // block_h)](
                 k, v, keys, values, slot_mapping,
                 k.stride(0), k.stride(1), v.stride(0), v.stride(1),
                 keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
                 NUM_HEADS=num_heads, BLOCK_H=block_h, BLOCK_SIZE=self.cache.block_size,
-                K_DIM=k_dim, V_DIM=v_dim, K_PAD=_pad(k_dim), V_PAD=_pad(v_dim),
+                K_DIM=k_dim, V_DIM=v_dim, K_PAD=pad(k_dim), V_PAD=pad(v_dim),
             )  # fmt: skip
 
     @cached_property
@@ -243,17 +243,6 @@ def _one_token_a_row(batch: PagedBatch) -> bool:
     """Returns whether token r is the only one of row r, for all tokens; padding rows at the end may have none."""
     counts = np.diff(batch.host_cu_seqlens_q)
     return len(counts) == batch.num_tokens and bool(counts.max() <= 1 and (np.diff(counts) <= 0).all())
-
-
-def _precision(dtype: torch.dtype) -> str:
-    """Returns how products are computed: those of float32 as three of TF32, which only NVIDIA's tensor cores have."""
-    if torch.version.hip is not None:
-        return "ieee"
-    return "tf32x3" if dtype == torch.float32 else "tf32"
-
-
-def _pad(dim: int) -> int:
-    return max(16, next_power_of_2(dim))
 
 
 register_backend(

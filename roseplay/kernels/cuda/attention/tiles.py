@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from roseplay.kernels.cuda.dots import next_power_of_2, pad
+
 Kind = Literal["decode", "mixed", "prefill"]
 # The instructions that multiply matrices: NVIDIA's of compute capability 8 and 12, with operands and sums in registers, of 9,
 # with operands in shared memory, and of 10, with sums in memory of their own; and AMD's.
@@ -127,7 +129,7 @@ def choose_tiles(launch: Launch) -> Tiles:
     if launch.decode_only:
         # A large group may fill more than 16 rows, so that keys are read once for more heads.
         tiles, mixed = table["decode"], table["mixed"]
-        block_m = min(max(16, next_power_of_2(group)), mixed.block_m)
+        block_m = min(pad(group), mixed.block_m)
         if block_m > tiles.block_m:
             keys, warps = min(tiles.block_n, _KEYS_OF_LARGE_GROUPS), max(tiles.num_warps, mixed.num_warps)
             tiles = replace(tiles, block_m=block_m, block_n=keys, num_warps=warps)
@@ -157,9 +159,9 @@ def _with_heads(tiles: Tiles, group: int) -> Tiles:
 def shared_bytes(tiles: Tiles, launch: Launch) -> int:
     """Returns an upper bound on a program's shared memory: queries, keys and values of each stage, weights, and 4 KiB."""
     k_dim, v_dim = launch.k_dim, launch.v_dim
-    keys, values, queries = (max(16, next_power_of_2(dim)) for dim in (k_dim, v_dim, k_dim))
+    keys, values, queries = (pad(dim) for dim in (k_dim, v_dim, k_dim))
     if launch.values_in_keys:
-        queries = keys = max(16, next_power_of_2(v_dim)) + max(16, next_power_of_2(k_dim - v_dim))
+        queries = keys = pad(v_dim) + pad(k_dim - v_dim)
         # Blackwell's instructions want values in another order, and so a copy of them; float32's three products do, too.
         values = values if launch.tensor_cores == "tcgen05" or launch.itemsize == 4 else 0
     numbers = (
@@ -185,7 +187,3 @@ def split_prompts(programs: int, most_keys: int, block_n: int, num_processors: i
 def more_for_decodes(head_parts: int, num_processors: int) -> int:
     """Returns how many programs beyond one for each decode share long contexts, for each part of the heads."""
     return -(-num_processors * _DECODES_PER_PROCESSOR // head_parts)
-
-
-def next_power_of_2(number: int) -> int:
-    return 1 << (number - 1).bit_length()

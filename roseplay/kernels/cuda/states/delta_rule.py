@@ -19,7 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import chunk_of, chunks_of, dense, launch_options, pad, precision
+from roseplay.kernels.cuda.dots import pad, precision
+from roseplay.kernels.cuda.states.rows import chunk_of, chunks_of, dense, launch_options
 from roseplay.kernels.state_functions import DeltaRule, check, gated_delta_rule, packed_rows
 
 _MOST_DIM = 128

@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from roseplay.kernels.cuda.states.rows import chunk_of, dense, launch_options, pad, precision
+from roseplay.kernels.cuda.dots import pad, precision
+from roseplay.kernels.cuda.states.rows import chunk_of, dense, launch_options
 from roseplay.kernels.state_functions import ChunkScan, check, mamba2_chunk_scan, packed_rows
 
 _MOST_SIZE = 256

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import triton
 
 from roseplay.kernels.state_functions import packed_rows
 from roseplay.model.states import SlotStates
@@ -44,15 +43,3 @@ def chunks_of(states: SlotStates, chunk: int) -> torch.Tensor:
 def dense(x: torch.Tensor) -> torch.Tensor:
     """Returns ``x [tokens, heads, dim]``, copied unless a token's heads are contiguous; tokens may have any stride."""
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
-
-
-def pad(dim: int) -> int:
-    """Returns the least power of 2 that is not below ``dim``, and at least 16, the minimum for a matrix product."""
-    return max(16, triton.next_power_of_2(dim))
-
-
-def precision(dtype: torch.dtype) -> str:
-    """Returns how products are computed: those of float32 as three of TF32, which only NVIDIA's tensor cores have."""
-    if torch.version.hip is not None:
-        return "ieee"
-    return "tf32x3" if dtype == torch.float32 else "tf32"
