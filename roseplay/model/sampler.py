@@ -46,12 +46,6 @@ class SamplingKernels(Protocol):
         """Draw without penalties, see ``draw``; returns None if it does not support these logits."""
 
 
-def sample(logits: torch.Tensor, requests: Sequence[Drawing]) -> list[int]:
-    """Draw one token per row, see ``draw``, and return them as a list."""
-    tokens: list[int] = draw(logits, requests).tolist()
-    return tokens
-
-
 def draw(
     logits: torch.Tensor,
     requests: Sequence[Drawing],

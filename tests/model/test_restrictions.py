@@ -12,7 +12,8 @@ from roseplay.core.request import PLACEHOLDER, Request
 from roseplay.model.batch import Drawn
 from roseplay.model.drawing import after_draft
 from roseplay.model.restrictions import restricted
-from roseplay.model.sampler import NO_TOKEN, draw, sample
+from roseplay.model.sampler import NO_TOKEN, draw
+from tests.model.test_sampler import sample
 from tests.model.test_sync_free import nothing_waits
 
 VOCABULARY = 50

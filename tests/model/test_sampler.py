@@ -16,7 +16,7 @@ from roseplay.core.step import Step, StepEntry
 from roseplay.model import sampler
 from roseplay.model.accelerator import Accelerator
 from roseplay.model.gumbel import gumbel, row_keys
-from roseplay.model.sampler import Logprobs, draw, sample
+from roseplay.model.sampler import Logprobs, draw
 from roseplay.model.step_sampler import StepSampler
 from roseplay.model.top_k_top_p import cut_threshold
 
@@ -31,6 +31,12 @@ def request(prompt: tuple[int, ...] = (1, 2, 3), answer: tuple[int, ...] = (), *
 
 def random_logits(rows: int, vocabulary: int = VOCABULARY, seed: int = 0, scale: float = 3.0) -> torch.Tensor:
     return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def sample(logits: torch.Tensor, requests: list[Request]) -> list[int]:
+    """Draw one token per row, see ``draw``, and return them as a list."""
+    tokens: list[int] = draw(logits, requests).tolist()
+    return tokens
 
 
 def drawn_set(row: torch.Tensor, draws: int = 400, **params: Any) -> set[int]:

@@ -23,14 +23,14 @@ from roseplay.model.forward import PackedForward
 from roseplay.model.layout import RecordingBackend
 from roseplay.model.loader import load_model
 from roseplay.model.padding import dummy_batch
-from roseplay.model.sampler import draw, sample
+from roseplay.model.sampler import draw
 from roseplay.model.stateful import use_static_slots
 from roseplay.model.states import StatePool
 from roseplay.model.top_k_top_p import _search, cut_threshold
 from tests.kernels.emulation import emulate_gpu
 from tests.model.families import FAMILIES, STATEFUL, tiny_model
 from tests.model.harness import Operations, make_runner
-from tests.model.test_sampler import MIXED, random_logits, request
+from tests.model.test_sampler import MIXED, random_logits, request, sample
 
 # On a GPU, each of these reads a number, or the size of its result, from the device.
 WAITING = {

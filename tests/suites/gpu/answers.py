@@ -20,7 +20,7 @@ from roseplay.model.batch import build_batch
 from roseplay.model.forward import PackedForward
 from roseplay.model.kv_cache import KVCache
 from roseplay.model.loader import load_model
-from roseplay.model.sampler import sample
+from roseplay.model.sampler import draw
 
 # If the best two log-probabilities are closer than this, rounding may decide between them.
 TIE = 1e-3
@@ -121,7 +121,7 @@ def agree_but_for_rounding(
             nudged = logits.clone()
             nudged[0, better] += TIE
             nudged[0, worse] -= TIE
-            drawn += sample(nudged, [request])
+            drawn += draw(nudged, [request]).tolist()
         return drawn == [a, b]
     return True
 
