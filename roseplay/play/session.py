@@ -132,9 +132,8 @@ def check_tab_id(tab_id: Any) -> str:
 class Tabs:
     """All tabs by ID. A tab is known from its first request on."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, lease_s: float = LEASE_S) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lease_s = lease_s
         self._lock = threading.Lock()
         self._tabs: dict[str, Tab] = {}
 
@@ -170,7 +169,7 @@ class Tabs:
 
     def expire(self) -> list[TrackedRequest]:
         """Forget the tabs whose lease has expired; returns their unfinished requests."""
-        limit = self._clock() - self._lease_s
+        limit = self._clock() - LEASE_S
         with self._lock:
             gone = [tab for tab in self._tabs.values() if tab.last_seen < limit]
             for tab in gone:
