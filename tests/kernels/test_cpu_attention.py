@@ -14,7 +14,7 @@ import torch
 from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.attention import calls
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
-from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.gather import GatherBackend
 from roseplay.model.attention.interface import AttentionParams
 from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.kv_cache import KVCache, LayerShape
@@ -216,7 +216,8 @@ def test_appending_is_the_same_as_torchs(dtype: torch.dtype) -> None:
     k, v = (torch.randn(3, 7, dim).to(dtype).transpose(0, 1) for dim in (20, 8))
     k[1, 2, 3], k[2, 0, 0], v[6, 1, 7] = math.nan, math.inf, -math.inf
     slots = torch.tensor([4, 5, 6, 7, 17, 23, 1])
-    append_paged(cache, 0, k, v, SimpleNamespace(slot_mapping=slots, batched_append=True, memo={}))  # type: ignore[arg-type]
+    batch: Any = SimpleNamespace(slot_mapping=slots, batched_append=True, memo={})
+    GatherBackend(cache).append(0, k, v, batch)
     keys, values = torch.zeros_like(cache.keys[0]), torch.zeros_like(cache.values[0])
     calls.append_in_place(k, keys, slots)
     calls.append_in_place(v, values, slots)

@@ -10,24 +10,30 @@ from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
 
-def append_paged(cache: KVCache, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-    """Write ``k`` ``[tokens, kv_heads, k_dim]`` and ``v`` ``[tokens, kv_heads, v_dim]`` to the slots of ``layer``.
+class PlainAppend:
+    """Implements ``append`` of ``AttentionBackend`` in plain torch."""
 
-    One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
-    the write was batched (roseinfer 038). Both leave the same cache.
+    def __init__(self, cache: KVCache) -> None:
+        self.cache = cache
 
-    Numbers that are not finite stay so: no backend may multiply what lies past a request's last token, not even by 0.
-    """
-    blocks, offsets = _slots(cache, batch)
-    written = [(k, cache.keys[layer])]
-    if not cache.shapes[layer].values_in_keys:
-        written.append((v, cache.values[layer]))
-    for new, cached in written:
-        if batch.batched_append:
-            cached[blocks, :, offsets] = new
-            continue
-        for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
-            cached[blocks[begin:end], :, offsets[begin:end]] = new[begin:end]
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
+        """Write ``k`` ``[tokens, kv_heads, k_dim]`` and ``v`` ``[tokens, kv_heads, v_dim]`` to the slots of ``layer``.
+
+        One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
+        the write was batched (roseinfer 038). Both leave the same cache.
+
+        Numbers that are not finite stay so: no backend may multiply what lies past a request's last token, not even by 0.
+        """
+        blocks, offsets = _slots(self.cache, batch)
+        written = [(k, self.cache.keys[layer])]
+        if not self.cache.shapes[layer].values_in_keys:
+            written.append((v, self.cache.values[layer]))
+        for new, cached in written:
+            if batch.batched_append:
+                cached[blocks, :, offsets] = new
+                continue
+            for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
+                cached[blocks[begin:end], :, offsets[begin:end]] = new[begin:end]
 
 
 def _slots(cache: KVCache, batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:

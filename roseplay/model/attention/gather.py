@@ -8,14 +8,14 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F
 
-from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.append import PlainAppend
 from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.attention.pattern import Reach
 from roseplay.model.batch import PagedBatch
 from roseplay.model.kv_cache import KVCache
 
 
-class GatherBackend:
+class GatherBackend(PlainAppend):
     """Implements ``AttentionBackend`` with ``scaled_dot_product_attention``.
 
     Args:
@@ -26,11 +26,8 @@ class GatherBackend:
     name = "gather"
 
     def __init__(self, cache: KVCache, *, masked_queries: int = 256) -> None:
-        self.cache = cache
+        super().__init__(cache)
         self.masked_queries = masked_queries
-
-    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        append_paged(self.cache, layer, k, v, batch)
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.append import PlainAppend
 from roseplay.model.attention.interface import AttentionParams, register_backend
 from roseplay.model.batch import PagedBatch
-from roseplay.model.kv_cache import KVCache
 
 
-class ReferenceBackend:
+class ReferenceBackend(PlainAppend):
     """Implements ``AttentionBackend`` step by step. It reads keys and values only from the cache."""
 
     name = "reference"
-
-    def __init__(self, cache: KVCache) -> None:
-        self.cache = cache
-
-    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch) -> None:
-        append_paged(self.cache, layer, k, v, batch)
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams

@@ -12,7 +12,7 @@ import torch
 
 from roseplay.config import EngineConfig
 from roseplay.kernels.cuda.attention import backend as triton_backend
-from roseplay.model.attention.append import append_paged
+from roseplay.model.attention.gather import GatherBackend
 from roseplay.model.attention.interface import make_backend
 from roseplay.model.attention.pattern import EVERYTHING, Reach
 from roseplay.model.kv_cache import KVCache, LayerShape
@@ -191,7 +191,7 @@ def test_append_leaves_what_the_plain_append_leaves(dtype: torch.dtype, batched:
     plain = KVCache(shape, num_blocks=problem.cache.num_blocks, block_size=4, dtype=dtype, device=problem.cache.device)
     plain.keys[0].copy_(problem.cache.keys[0])
     plain.values[0].copy_(problem.cache.values[0])
-    append_paged(plain, 0, problem.k, problem.v, problem.batch)
+    GatherBackend(plain).append(0, problem.k, problem.v, problem.batch)
     make_backend("triton", problem.cache).append(0, problem.k, problem.v, problem.batch)
     for ours, theirs in ((problem.cache.keys[0], plain.keys[0]), (problem.cache.values[0], plain.values[0])):
         assert torch.equal(ours.nan_to_num(7.0), theirs.nan_to_num(7.0))
