@@ -97,13 +97,6 @@ def test_what_it_does_not_report_is_absent_with_the_reason(page: Page) -> None:
     expect(page.locator("#rp-steps h3")).to_have_text("Requests")
 
 
-def test_a_slider_acts_on_the_server(ours: Served, page: Page) -> None:
-    page.locator("#budget-value input").fill("64")
-    page.locator("#budget-value input").press("Enter")
-    page.wait_for_function("() => Rose.store.knobs.prefill_max_tokens === 64")
-    assert ours.engine.knobs.prefill_max_tokens == 64
-
-
 def test_a_token_says_that_its_step_is_not_known(page: Page) -> None:
     answer_at_most(page, 24)
     ask(page, "Why?")
