@@ -22,15 +22,6 @@ def test_a_step_is_made_before_the_last_ones_tokens_are_known():
     assert len(rig.steps) == 5, "a request that ends by its length computes no extra token"
 
 
-def test_what_is_drawn_after_a_stop_token_is_dropped():
-    (unended,) = Rig().served([1, 2, 3], max_new_tokens=12)
-    stop = unended.token_ids[8]
-    rig = Rig(ahead=True)
-    (request,) = rig.served([1, 2, 3], max_new_tokens=12, eos=[stop])
-    assert request.finish_reason is FinishReason.STOP
-    assert len(rig.steps) == 1 + request.num_output_tokens
-
-
 def test_blocks_stay_until_nobody_writes_there():
     rig = Rig(ahead=True)
     request = rig.add([1] * BLOCK_SIZE, 9)

@@ -38,16 +38,6 @@ def test_what_others_computed_behind_its_blocks_is_forgotten_and_other_prompts_a
     assert [request.num_cached_tokens for prompt in (behind, other) for request in rig.served(prompt)] == [0, 9]
 
 
-def test_a_request_that_was_aborted_meanwhile_leaves_nothing_either():
-    rig = Rig()
-    bad = rig.add([1] * 9)
-    rig.launch(NAN_LOGITS)
-    rig.end_request(bad)
-    rig.land()
-    assert bad.finish_reason is FinishReason.ABORT
-    assert rig.served([1] * 9)[0].num_cached_tokens == 0
-
-
 def test_the_step_behind_may_compute_for_it_and_attach_what_it_left():
     rig = Rig(ahead=True)
     bad, good = rig.add(HEAD + HEAD, 9), rig.add([7] * 3, 9)

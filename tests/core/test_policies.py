@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roseplay.config import POLICIES, Knobs, SamplingParams
+from roseplay.config import Knobs, SamplingParams
 from roseplay.core.fair_share import ANSWER_WEIGHT, PROMPT_WEIGHT, FairShare
 from roseplay.core.live_requests import LiveRequests
 from roseplay.core.policies import LeastKey
@@ -162,20 +162,6 @@ def test_a_change_of_policy_acts_on_what_waits() -> None:
     rig.set_knobs(scheduling_policy="fcfs")
     add(rig, 1)
     assert order(rig) == [0, 3, 2, 1, 4]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_preempted_request_comes_back_before_any_that_was_never_admitted(policy: str) -> None:
-    rig = Rig(scheduling_policy=policy, num_blocks=9)
-    for number in range(3):
-        rig.add([number] * BLOCK_SIZE, 16)
-    rig.step()
-    rig.add([9], 1, priority=-9, tenant="new")
-    while not rig.steps[-1].preempted:
-        rig.step()
-    assert rig.scheduler.waiting.head.request_id == rig.steps[-1].preempted[0] == 2
-    rig.run()
-    assert rig.requests[0].num_preemptions == 0
 
 
 # -- the bound on waiting

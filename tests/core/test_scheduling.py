@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from roseplay.config import SamplingParams
-from roseplay.core.budget import RequestTooLargeError
 from roseplay.core.request import FinishReason, Request
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import StepResult
-from tests.core.checker import BROKEN_LATER
 from tests.core.harness import BLOCK_SIZE, Rig, sizes
 
 
@@ -104,15 +102,6 @@ def scheduler(num_blocks: int = 6) -> Scheduler:
     return Scheduler(num_blocks=num_blocks, block_size=BLOCK_SIZE, max_model_len=100, max_saved_logits=1)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "why"),
-    [(20, "20 prompt tokens . 4 new tokens need 6 KV blocks .* the pool has 5"), (98, "limit is 100")],
-)
-def test_requests_that_can_never_fit_are_refused_with_the_numbers(tokens: int, why: str):
-    with pytest.raises(RequestTooLargeError, match=why):
-        scheduler().add(Request(0, [1] * tokens, SamplingParams(max_new_tokens=4)))
-
-
 def test_a_result_and_a_request_that_make_no_sense_are_refused():
     made, request = scheduler(), Request(0, [1], SamplingParams(max_new_tokens=4))
     with pytest.raises(ValueError, match="no tokens"):
@@ -131,28 +120,6 @@ def test_there_is_a_step_without_a_row_when_everything_is_cached():
     step = rig.step()
     assert sizes(step) == {}
     assert [entry.samples for entry in step.entries] == [True]
-
-
-@pytest.mark.parametrize("steps", [0, 2, 6], ids=["waiting", "prefilling", "decoding"])
-def test_an_abort_frees_everything_whenever_it_comes(steps: int):
-    rig = Rig(prefill_max_tokens=8)
-    request = rig.add(range(30), 10)
-    for _ in range(steps):
-        rig.step()
-    rig.end_request(request)
-    assert not rig.scheduler.has_work
-    assert rig.scheduler.pool.num_available == rig.scheduler.pool.num_usable
-
-
-def test_a_failed_step_ends_who_computed_in_it_and_requeues_who_leaned_on_it():
-    rig = Rig()
-    rig.add([9] * 5, 10)
-    rig.step()
-    rig.add(range(10))
-    follower = rig.add(range(10))
-    rig.step(BROKEN_LATER)
-    assert list(rig.scheduler.requests.values()) == [follower]
-    assert rig.run() == 10  # no block of the failed step could be found
 
 
 @pytest.mark.parametrize("chunked", [True, False])

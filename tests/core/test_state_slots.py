@@ -22,15 +22,6 @@ def test_no_more_run_than_there_are_slots():
     assert len(rig.scheduler.running) == 2
 
 
-def test_a_slot_is_free_again_after_an_abort():
-    rig = Rig(num_state_slots=1)
-    first, second = rig.add(PROMPT, 5), rig.add(PROMPT, 5)
-    rig.step()
-    rig.end_request(first)
-    rig.step()
-    assert rig.scheduler.running == [second]
-
-
 def test_equal_prompts_are_computed_separately_and_say_why():
     rig = Rig(num_state_slots=4)
     rig.add(PROMPT, 2)

@@ -65,12 +65,6 @@ def swapped(rig: Rig) -> Request:
     return rig.requests[next(iter(rig.scheduler.host.swapped))]
 
 
-def test_a_request_that_ends_while_it_waits_frees_its_host_blocks() -> None:
-    rig = pressed()
-    rig.end_request(swapped(rig))
-    assert rig.scheduler.host.num_free == 100
-
-
 @pytest.mark.parametrize("times", [1, 2])
 def test_if_the_step_that_copies_fails_the_request_is_computed_again(times: int) -> None:
     """Either the step that copies it out, or the one that copies it back."""

@@ -153,7 +153,8 @@ def test_an_abort_ends_the_stream_and_tells_the_replica(engine: RayEngine, handl
     assert handle.cancelled.wait(5)
 
 
-def test_an_abort_before_the_call_has_begun(engine: RayEngine, handle: Handle) -> None:
+def hold_up(handle: Handle) -> tuple[threading.Event, threading.Event]:
+    """Let the next call wait; returns what tells that it has begun, and what lets it go on."""
     begun, go_on = threading.Event(), threading.Event()
 
     def holds_up() -> AsyncIterator[Item]:
@@ -162,6 +163,11 @@ def test_an_abort_before_the_call_has_begun(engine: RayEngine, handle: Handle) -
         return never()
 
     handle.answer = holds_up
+    return begun, go_on
+
+
+def test_an_abort_before_the_call_has_begun(engine: RayEngine, handle: Handle) -> None:
+    begun, go_on = hold_up(handle)
     engine.submit([1])  # its call holds up those of others
     assert begun.wait(30)
     handle.answer = never
@@ -313,14 +319,7 @@ def test_replicas_that_do_not_answer_in_time(engine: RayEngine, handle: Handle) 
 
 
 def test_a_call_that_does_not_end_keeps_no_stream(engine: RayEngine, handle: Handle) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def holds_up() -> AsyncIterator[Item]:
-        begun.set()
-        assert go_on.wait(30)
-        return never()
-
-    handle.answer = holds_up
+    begun, go_on = hold_up(handle)
     stream = engine.submit([1])
     assert begun.wait(30)
     engine.close(timeout=0.0)

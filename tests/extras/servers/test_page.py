@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from roseplay.config import Knobs, SamplingParams
+from roseplay.config import SamplingParams
 from roseplay.engine.client import Engine
 from roseplay.extras.servers.engine import HttpEngine
 from roseplay.extras.servers.timings import Timings
@@ -23,7 +23,6 @@ from tests.at_a_port import at_a_port
 from tests.extras.servers.servers import Script, event, loads_of, words
 from tests.play.conftest import poll
 from tests.play.conftest import serving as serving_page
-from tests.serve.conftest import serving
 from tests.waiting import wait_until
 
 TAB = "tab-of-a-server"
@@ -33,27 +32,16 @@ VLLM = (
 TGI = "tgi_queue_size 3\ntgi_batch_current_size 8\n"
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine("tiny-chat", worker="thread", threads=1, num_blocks=600) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def address(engine: Engine) -> Iterator[str]:
-    with serving(engine) as address:
-        yield address
-
-
 @pytest.fixture
 def page(engine: Engine, address: str) -> Iterator[Playground]:
     engine.clear_cache()
+    knobs = engine.knobs
     timings = Timings(look_s=0.02)  # otherwise everything may finish before the load is polled
     with HttpEngine(address, timings=timings) as remote:
         playground = Playground(remote)
         yield playground
         playground.close()
-        engine.set_knobs(**Knobs().to_dict())
+        engine.set_knobs(**knobs.to_dict())
 
 
 def frames(playground: Playground) -> list[dict[str, Any]]:
