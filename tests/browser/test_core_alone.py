@@ -43,13 +43,15 @@ def program(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (paths["purelib"] / "packages.pth").write_text(sysconfig.get_path("purelib"))
     install = ["-m", "pip", "--python", str(environment), "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([sys.executable, *install, "--no-index", str(tree)], check=True, timeout=120)
+    subprocess.run([sys.executable, *install, "--no-index", "--no-compile", str(tree)], check=True, timeout=120)
     return paths["scripts"] / "roseplay"
 
 
 @pytest.fixture(scope="module")
 def address(program: Path) -> Iterator[str]:
-    command = [str(program), "play", "--model", "tiny-chat", "--port", "0", "--view", "full"]
+    # Its kernels would be compiled anew, and another process would load torch once more.
+    plain = "--worker thread --attention gather --no-pack-weights --no-fuse-ops --no-record-steps".split()
+    command = [str(program), "play", "--model", "tiny-chat", "--port", "0", "--view", "full", *plain]
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with subprocess.Popen(command, cwd=program.parent, env=alone, stdout=subprocess.PIPE, text=True) as process:
         try:
