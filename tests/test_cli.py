@@ -97,18 +97,19 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
     assert done.returncode == 120 and "BrokenPipeError" in done.stderr
 
 
-WITHOUT_THE_PAGE = """
+WITHOUT = """
 import sys
-sys.modules["gradio"] = sys.modules["roseplay.play"] = None  # to import them is an error
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split()))  # to import them is an error
 from roseplay.cli import main
 sys.exit(main(sys.argv[1:]))
 """
+PAGE = "gradio roseplay.play"
 
 
-def run_without_the_page(command: Sequence[str], folder: Path) -> bytes:
-    """Run a command where importing the page is an error; returns what it prints."""
+def run_without(modules: str, command: Sequence[str], folder: Path) -> bytes:
+    """Run a command where importing some modules is an error; returns what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_PAGE, *command],
+        [sys.executable, "-c", WITHOUT, modules, *command],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(roseplay.__file__).parents[1])},
         capture_output=True,
@@ -118,8 +119,7 @@ def run_without_the_page(command: Sequence[str], folder: Path) -> bytes:
     return done.stdout
 
 
-def test_exports_need_no_page(tmp_path: Path) -> None:
-    run_without_the_page(
-        ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"], tmp_path
-    )
+def test_exports_need_no_page_and_no_engine(tmp_path: Path) -> None:
+    export = ["export", str(demo_path()), "--trace", "t.json", "--csv", "t.csv", "--report", "r.html"]
+    run_without(f"{PAGE} torch transformers roseplay.engine.client", export, tmp_path)
     assert all((tmp_path / name).stat().st_size for name in ("t.json", "t.csv", "r.html"))

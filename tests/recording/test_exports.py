@@ -8,8 +8,6 @@ import io
 import json
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import tracemalloc
 from collections import defaultdict
@@ -507,19 +505,6 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path, capsys: Any)
     with pytest.raises(SystemExit) as ended:
         main([str(broken)])
     assert ended.value.code == 2
-
-
-def test_the_command_needs_no_engine(lines: list[bytes], tmp_path: Path) -> None:
-    (tmp_path / "run.jsonl").write_bytes(b"".join(lines))
-    script = (
-        "import sys; from roseplay.cli import main\n"
-        "assert main(['export', 'run.jsonl', '--csv', 'x.csv', '--trace', 'x.json', '--report', 'x.html']) == 0\n"
-        "assert not {'torch', 'transformers', 'gradio', 'roseplay.engine.client'} & set(sys.modules)\n"
-    )
-    root = Path(__file__).parents[2]
-    subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(root), "PATH": ""}, check=True, timeout=120
-    )
 
 
 def client_of(host: PageHost) -> TestClient:

@@ -12,14 +12,14 @@ from roseplay.cli import main
 from roseplay.extras.lab.flags import parser
 from roseplay.extras.lab.results import parse_result
 from tests.extras.test_number_flags import check_numbers
-from tests.test_cli import run_without_the_page
+from tests.test_cli import PAGE, run_without
 
 POISSON = "lab poisson --run-as h100 --model qwen3-8b"
 
 
 def test_it_needs_no_page(tmp_path: Path) -> None:
     simulated = "--run-as h100 --model qwen3-0.6b --num-requests 2 --max-new-tokens 2".split()
-    printed = run_without_the_page(["lab", "dedup", *simulated, "--json", "--report", "lab.html"], tmp_path)
+    printed = run_without(PAGE, ["lab", "dedup", *simulated, "--json", "--report", "lab.html"], tmp_path)
     assert parse_result(printed)["scenario"] == "dedup"
     assert (tmp_path / "lab.html").stat().st_size
 
