@@ -10,18 +10,7 @@ import pytest
 
 from roseplay.arguments import Parser, add_field_flags, given_fields
 from roseplay.config import EngineConfig, Knobs, SamplingParams
-from roseplay.settings import (
-    Choice,
-    Number,
-    Setting,
-    Strings,
-    Switch,
-    TokenIds,
-    Whole,
-    check_all,
-    setting,
-    settings_of,
-)
+from roseplay.settings import Choice, Number, Setting, Strings, Switch, TokenIds, Whole, check_all, setting, settings_of
 
 ALL = (EngineConfig, Knobs, SamplingParams)
 

@@ -16,14 +16,7 @@ from roseplay.config import Knobs, SamplingParams
 from roseplay.core.request import FinishReason
 from roseplay.core.scheduler import Scheduler
 from roseplay.core.step import Step, StepResult, TokenLogprobs
-from roseplay.engine.messages import (
-    End,
-    Finished,
-    KnobsApplied,
-    NewToken,
-    Ping,
-    StepOutput,
-)
+from roseplay.engine.messages import End, Finished, KnobsApplied, NewToken, Ping, StepOutput
 from roseplay.engine.prompts import encode_prompt, takes_system_role
 from roseplay.engine.published import step_record
 from roseplay.engine.receiver import Receiver

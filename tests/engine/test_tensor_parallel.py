@@ -27,10 +27,7 @@ from tests.waiting import wait_until
 
 SETTINGS = {"block_size": 4, "num_blocks": 24, "dtype": "float32", "device": "cpu", "threads": 1}
 PLAIN = {"pack_weights": False, "fuse_ops": False, "record_steps": False}  # starts faster
-CASES = {
-    **KNOBS,
-    "swapped at preemption": {"preemption_mode": "swap", "prefix_cache": False},
-}
+CASES = {**KNOBS, "swapped at preemption": {"preemption_mode": "swap", "prefix_cache": False}}
 GREEDY = SamplingParams(max_new_tokens=12, ignore_eos=True)
 SAMPLED = SamplingParams(
     max_new_tokens=12,

@@ -484,10 +484,7 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
 
     figures = {**OF_THE_PLAN, **OF_CUT, **figures_of({"first": first, "second": second})}
     told = {name: figures_in(caption(demo.scenes[-1].caption, figures)) for name, demo in DEMOS.items()}
-    for demo, figure, name in (
-        ("budget", "worst", "worst"),
-        ("batch", "gap", "own_gap_ms"),
-    ):
+    for demo, figure, name in (("budget", "worst", "worst"), ("batch", "gap", "own_gap_ms")):
         changes = {"better": "falls", "worse": "rises", "within": "same"}
         expected = {f"{figure}_{changes[verdict(name)]}"} if verdict(name) in changes else set()
         assert {one for one in told[demo] if one.startswith(f"{figure}_")} == expected

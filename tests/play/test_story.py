@@ -385,13 +385,7 @@ ITS_TIMES = {"first": "80 ms", "last": "120 ms", "slow": ""}
 @pytest.mark.parametrize("kind", ["unique", "equal", "shared_head", "mix"])
 def test_a_burst_beside_no_answer_tells_what_its_kind_shows(kind: str) -> None:
     named = figures_in(what_happened(replace(ALONE, kind=kind, saved_tokens=900)))
-    assert named == {
-        kind: "20",
-        "computed": "100",
-        "tokens": "1\u202f000",
-        "shared": "900",
-        **ITS_TIMES,
-    }
+    assert named == {kind: "20", "computed": "100", "tokens": "1\u202f000", "shared": "900", **ITS_TIMES}
 
 
 @pytest.mark.parametrize(

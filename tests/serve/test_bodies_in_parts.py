@@ -26,12 +26,7 @@ def part(body: bytes, more: bool = False) -> Message:
 
 
 def asked(
-    *parts: Message,
-    method: str = "POST",
-    path: str = "/v1/x",
-    length: str = "",
-    hangs: bool = False,
-    **limits: Any,
+    *parts: Message, method: str = "POST", path: str = "/v1/x", length: str = "", hangs: bool = False, **limits: Any
 ) -> tuple[int, bytes, list[Message]]:
     """Status and body of the reply, and the parts that were not read; the limit is ten bytes."""
     left, sent = list(parts), list[Message]()

@@ -30,10 +30,7 @@ PARAMS = {"num_requests": 4, "max_new_tokens": 6}
 @pytest.fixture(scope="module")
 def engines() -> Iterator[list[Engine]]:
     settings: dict[str, Any] = {"worker": "thread", "threads": 1}
-    with (
-        Engine("tiny-chat", num_blocks=600, **settings) as a,
-        Engine("tiny-chat", num_blocks=300, **settings) as b,
-    ):
+    with Engine("tiny-chat", num_blocks=600, **settings) as a, Engine("tiny-chat", num_blocks=300, **settings) as b:
         yield [a, b]
 
 

@@ -15,9 +15,7 @@ from tests.waiting import wait_until
 
 @needs_proc
 @needs_simulation
-def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(
-    start: Callable[..., Program],
-) -> None:
+def test_streams_outlive_ctrl_c_and_a_worker_does_not_outlive_its_killed_parent(start: Callable[..., Program]) -> None:
     program = start(PROGRAMS / "streaming.py")
     said, worker = program.line().split()
     assert said == "streams"

@@ -140,10 +140,7 @@ def test_results_of_our_own_benchmark_calibrate_prompts_as_well(out: Path) -> No
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with (
-        Engine("qwen3-8b", run_as="h100", max_model_len=4096, num_blocks=4000) as engine,
-        serving(engine) as address,
-    ):
+    with Engine("qwen3-8b", run_as="h100", max_model_len=4096, num_blocks=4000) as engine, serving(engine) as address:
         yield f"{address}/v1"
 
 
