@@ -164,7 +164,7 @@ def test_the_model_is_what_a_server_serves_under_its_name(out: Path, capsys: pyt
 
 def test_a_load_is_measured_until_two_rounds_agree(out: Path) -> None:
     """Here the server is held up in its second round, the first that would count."""
-    script = Script(lambda: answer(0.2 if len(script.bodies) == 2 else 0.005))
+    script = Script(lambda: answer(0.05 if len(script.bodies) == 2 else 0.005))
 
     async def answer(gap_s: float) -> AsyncIterator[bytes]:
         for event in words(*"abcdefgh"):
