@@ -137,6 +137,7 @@ def test_a_file_can_be_opened_reported_and_summed_up_for_other_limits(client: Te
     by_id = client.post("/ui/lab/summary", json={"id": opened["id"], "limits": limits}).json()
     by_document = client.post("/ui/lab/summary", json={"document": json.loads(text), "limits": limits}).json()
     assert by_id == by_document
+    assert client.get(f"/ui/lab/result/{opened['id']}").json()["limits"] != limits, "they are not those of the result"
     goodput = next(row for row in by_id["metrics"] if row["name"] == "goodput_req_s")
     assert goodput["a"] == pytest.approx(24 / 0.94, rel=0.1)
 

@@ -71,16 +71,6 @@ def test_figures_are_medians_over_repeats_with_their_range(document) -> None:
     assert found["itl_p99_ms"]["better"] == "lower"
 
 
-def test_goodput_counts_requests_that_keep_both_limits(document) -> None:
-    requests = [request(0, 100.0, 20.0), request(1, 101.0, 20.0), request(2, 100.0, 20.1), request(3, 1.0, None)]
-    document = made(document, [[5.0]], [[5.0]], of_a={"requests": requests, "seconds": 2.0})
-    assert rows(summary_of({**document, "limits": {"ttft_ms": 100.0, "itl_ms": 20.0}}))["goodput_req_s"]["a"] == 1.0
-    assert rows(summary_of({**document, "limits": {"ttft_ms": 1000.0, "itl_ms": 100.0}}))["goodput_req_s"]["a"] == 2.0
-    before = copy.deepcopy(document)
-    summary_of({**document, "limits": {"ttft_ms": 1.0, "itl_ms": 1.0}})
-    assert document == before
-
-
 def test_the_pools_are_a_row_where_they_differ(document) -> None:
     assert "kv_pool_tokens" not in rows(summary_of(document))
     document["arms"]["B"]["config"]["num_blocks"] = 11
