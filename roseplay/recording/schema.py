@@ -162,6 +162,7 @@ PAIR = object_of(
     {
         "sentence": _SENTENCE,
         **dict.fromkeys(("about", "shows", "longest", "moment", "unit"), text(200)),
+        **optional(text(40), "boxes"),
         "sides": row({"before": _SIDE, "after": _SIDE}),
         "figures": list_of(object_of(dict.fromkeys(("title", "before", "after", "unit", "mark"), text(40)))),
     }

@@ -53,7 +53,7 @@ class PairFigure(TypedDict):
 
 class Pair(TypedDict):
     """Two runs; ``about`` is what both were asked, ``shows`` whose gaps these are, ``longest`` what the marked one is
-    called, ``moment`` the name of time 0."""
+    called, ``moment`` the name of time 0, and ``boxes`` which steps are drawn if not those with prompts."""
 
     sentence: Segments
     about: str
@@ -61,6 +61,7 @@ class Pair(TypedDict):
     longest: str
     moment: str
     unit: str
+    boxes: NotRequired[str]
     sides: list[Side]
     figures: list[PairFigure]
 

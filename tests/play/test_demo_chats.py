@@ -10,11 +10,14 @@ import pytest
 
 from roseplay import Engine
 from roseplay.config import Knobs
+from roseplay.formats.segments import plain
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.chat_demos import FAIR, SPECULATION
+from roseplay.play.demos.chat_pair import chat_pair
 from roseplay.play.demos.script import DemoBurst, DemoChats, Scene
 from roseplay.play.playground import Playground
+from roseplay.play.story.caption import caption
 from tests.waiting import wait_until
 
 TAB = "tab-of-mine"
@@ -68,6 +71,15 @@ def test_the_same_question_again_comes_in_a_few_steps(playground: Playground) ->
     assert after.texts == before.texts
     assert after.steps and after.steps < before.steps / 3
     assert 0.7 * after.drafted < after.accepted <= after.drafted
+    pair = chat_pair(before, after, [], caption(["**Fewer.**"], {}))
+    effect = pair["figures"][0]
+    assert (effect["before"], effect["after"], effect["mark"]) == (str(before.steps), str(after.steps), "effect")
+    for drawn, chats, value in zip(pair["sides"], (before, after), ("0", "7"), strict=True):
+        assert plain(drawn["title"]) == f"Speculative tokens {value}: {chats.steps} steps"
+        own = [tokens for t0, _, tokens in drawn["steps"] if t0 > max(drawn["firsts"])]
+        assert chats.steps - 2 <= len(own) <= chats.steps, "each step after the first token is drawn"
+        assert max(own) <= 2 * (1 + int(value)), "and has a token of each answer, and the guesses"
+        assert len(drawn["reader"]) == max(map(len, chats.tokens))
 
 
 @pytest.mark.parametrize(("policy", "behind"), [("fcfs", True), ("fair", False)])

@@ -12,7 +12,7 @@ import pytest
 
 from roseplay.config import Knobs
 from roseplay.engine.telemetry import StepEvent
-from roseplay.formats.numbers import whole
+from roseplay.formats.numbers import told_text, whole
 from roseplay.play.bursts import default_traffic
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import ACT_S, plan
@@ -20,6 +20,7 @@ from roseplay.play.demos.player import LONGEST
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import GIVE_UP_MS
 from roseplay.traffic.pace import Speed
+from tests.play.conftest import poll
 from tests.play.fake_engine import INFO
 from tests.play.paced_engine import PacedEngine
 from tests.quiet import QuietMachine
@@ -158,9 +159,17 @@ def test_prompts_that_take_no_time_to_compute_are_not_shown_to() -> None:
 
 def test_each_request_of_the_demo_of_fairness_has_its_tenant() -> None:
     watched = Watched(SPEEDS["smollm2"])
-    watched.play("fair")
+    said = watched.play("fair")
     sent = Counter(stream.params.tenant for stream in watched.engine.streams.values())
     assert (sent["flood"], sent["chats"]) == (60, 8)
+    pairs = [frame["pair"] for frame in poll(watched.playground)["frames"] if frame.get("pair")]
+    marked = {told_text(drawn["first"]) for drawn in pairs[-1]["sides"]}
+    (figure, *_), (told,) = (
+        pairs[-1]["figures"],
+        [text for name, text in said[-2].figures.items() if name.startswith("chats_first_token")],
+    )
+    assert marked == {figure["before"], figure["after"]}
+    assert all(text in told for text in marked), "what is marked is what the caption says"
 
 
 def test_what_is_sent_by_default_is_answered_in_time() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import median
+from typing import Any
 
 from roseplay.config import SamplingParams
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.script import DemoChats, lane_prompts
 from roseplay.play.requests import Requests
 from roseplay.recording.request_registry import TrackedRequest
+from roseplay.traffic.pair import Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,9 @@ class ChatFacts:
     texts: tuple[str, ...]  # the answers
     factors: tuple[float, ...] = (1.0,)  # of slow motion; none of these times is converted
     requests: tuple[int, ...] = ()  # the numbers of their requests
+    tokens: tuple[tuple[float, ...], ...] = ()  # when each answer got its tokens, since the first prompt was sent
+    computed: tuple[Step, ...] = ()  # the steps that computed tokens of them, on the same clock
+    knobs: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Asked:
@@ -31,8 +38,9 @@ class Asked:
 
     def __init__(self, wanted: DemoChats, chats: ChatService, requests: Requests, tab_id: str) -> None:
         self._engine = requests.engine
-        self._steps, self._drafted = self._engine.telemetry.reader(), 0
-        self._factor = self._engine.knobs.slow_motion  # whoever changes a setting ends the demo
+        self._telemetry, self._drafted = self._engine.telemetry.reader(), 0
+        self._steps: list[tuple[int, int, int]] = []  # in ns
+        self._knobs = self._engine.knobs.to_dict()  # whoever changes a setting ends the demo
         if wanted.turn == "new":
             chats.new_chat(lanes=wanted.lanes, tab_id=tab_id)
         params = SamplingParams(max_new_tokens=wanted.answer, tenant=wanted.tenant, seed=1)
@@ -54,23 +62,33 @@ class Asked:
         # A token that came with the one before has no gap.
         gaps = [[gap / 1e6 for gap in one.itl_ns if gap] for one in metrics]
         tokens, arrivals = sum(len(one.itl_ns) for one in metrics), sum(map(len, gaps))
+        begun = min(one.submitted_ns for one in metrics)
+        self._take_steps()
         first_tokens = [1000 * one.ttft_s for one in metrics if one.ttft_s is not None]
         return ChatFacts(
             first_token=max(first_tokens, default=None),
             step=median(gap for one in gaps for gap in one) if arrivals else None,
             steps=1 + max(map(len, gaps)) if first_tokens else None,
-            drafted=self._count_drafted(),
+            drafted=self._drafted,
             accepted=tokens - arrivals,
             texts=tuple(tracked.stream.text for tracked in self.tracked),
-            factors=(self._factor,),
+            factors=(self._knobs["slow_motion"],),
             requests=tuple(self.request_ids),
-        )
+            tokens=tuple(
+                tuple((t - begun) / 1e6 for t in accumulate(one.itl_ns, initial=one.first_token_ns))
+                for one in metrics if one.first_token_ns is not None
+            ),
+            computed=tuple(((t0 - begun) / 1e6, (t1 - begun) / 1e6, tokens) for t0, t1, tokens in self._steps),
+            knobs=self._knobs,
+        )  # fmt: skip
 
-    def _count_drafted(self) -> int:
-        """Returns the number of tokens that steps computed for these prompts beyond one each, so far."""
+    def _take_steps(self) -> None:
+        """Take the steps so far that computed tokens of these prompts, and how many beyond one each were guessed."""
         request_ids = set(self.request_ids)
-        for record in self._steps.steps():
+        for record in self._telemetry.steps():
+            entries = [entry for entry in record.entries if entry.request_id in request_ids]
+            tokens = sum(entry.prompt_tokens + entry.decode_tokens for entry in entries)
+            if tokens:
+                self._steps.append((record.start_ns, record.end_ns, tokens))
             if record.draft_tokens:
-                entries = (entry for entry in record.entries if entry.request_id in request_ids)
                 self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in entries)
-        return self._drafted

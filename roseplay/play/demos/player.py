@@ -17,6 +17,7 @@ from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, figures_of_sent, ring
 from roseplay.play.demos.catalog import DEMOS
+from roseplay.play.demos.chat_pair import chat_pair
 from roseplay.play.demos.check import CHECK, check_plan
 from roseplay.play.demos.clients import ClientTraffic, duration, figures_of_size
 from roseplay.play.demos.plan import STORY_TOKENS, Plan, plan, reading_s
@@ -258,6 +259,7 @@ class _Play:
                 if self._clients is None and "cut_limit" in self._sent:
                     break  # there is nothing to compare
             self._sent |= self._demo.conclude(self._bursts)
+            self._show_chats(end[1])
             last = self._play(*end)
             self._context.story.say("after demo", self._context.now_ms(), [last, caption([self._demo.after], {})])
         except (_StoppedError, EngineBusyError, EngineError, ValueError):
@@ -310,6 +312,19 @@ class _Play:
             self._chats[scene.chats.name] = chats.facts()
         return segments
 
+    def _show_chats(self, scene: Scene) -> None:
+        """Give the picture of chats that were asked twice; the scene's caption is its sentence."""
+        if (
+            (before := self._chats.get("before"))
+            and (after := self._chats.get("after"))
+            and "cut_limit" not in self._sent
+        ):
+            told = caption(scene.caption, self._figures())
+            self._context.story.show(chat_pair(before, after, list(self._bursts.values()), told))
+
+    def _figures(self) -> dict[str, str]:
+        return {**self._sent, **figures_of(self._bursts, self._chats)}
+
     def _left_s(self, number: int) -> float:
         """Returns how long a scene may still take if those after it take as long as planned."""
         longest_s = LONGEST * self._plan.whole_s - sum(self._plan.seconds[number + 1 :])
@@ -333,7 +348,7 @@ class _Play:
     def _caption(self, number: int, scene: Scene) -> Caption:
         """Publish a scene's caption and return it; the last one begins by saying whether the guess was right."""
         demo = self._demo
-        figures = {**self._sent, **figures_of(self._bursts, self._chats)}
+        figures = self._figures()
         segments = caption(scene.caption, figures)
         if number == len(demo.scenes) - 1:
             busy = self._context.overloaded()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roseplay.formats.numbers import many, slowed_text, told_text
 from roseplay.play.bursts import LABELS
@@ -38,7 +38,7 @@ class Measure(NamedTuple):
 
     title: str
     words: str
-    of: Callable[[BurstFacts], float | None]
+    of: Callable[[Any], float | None]  # of its facts
     unit: str = "ms"
     better: Better = "lower"
 
@@ -113,15 +113,28 @@ def compared(before: Bursts, after: Bursts) -> list[Compared]:
     """Returns how comparable bursts differ in what the settings that differ are for, at most ``_FIGURES`` of it."""
     first, last = before[-1], after[-1]
     meant = [measure for name in changed_settings(first.knobs, last.knobs) for measure in _FOR.get(name, ())]
+    measures = list(dict.fromkeys([*meant, *_USUAL, _GAP]))
+    return rows_of(measures, before, after, meant=meant or measures)[:_FIGURES]
+
+
+def rows_of(
+    measures: Sequence[Measure], before: Sequence[Any], after: Sequence[Any], meant: Sequence[Measure] | None = None
+) -> list[Compared]:
+    """Returns how facts before and after differ in the measures that are known of all; all of them are meant by default."""
     rows = []
-    for measure in dict.fromkeys([*meant, *_USUAL, _GAP]):
-        values = [[measure.of(burst) for burst in bursts] for bursts in (before, after)]
+    for measure in measures:
+        values = [[measure.of(facts) for facts in some] for some in (before, after)]
         if all(value is not None for side in values for value in side) and any(map(any, values)):
-            slow = slowed_text(last.factors) if measure.unit == "ms" else ""
+            slow = slowed_text(after[-1].factors) if measure.unit == "ms" else ""
             differs = difference(*values, better=measure.better)
             texts = tuple(_range_text(some) for some in (differs.a_range, differs.b_range) if some)
-            rows.append(Compared(measure, differs, texts, slow, measure in meant or not meant))
-    return rows[:_FIGURES]
+            rows.append(Compared(measure, differs, texts, slow, meant is None or measure in meant))
+    return rows
+
+
+def effect_of(rows: Sequence[Compared]) -> Compared | None:
+    """Returns the first that is meant and differs clearly."""
+    return next((row for row in rows if row.meant and row.difference.clear), None)
 
 
 def _range_text(values: Range) -> str:
@@ -173,7 +186,7 @@ def burst_pair(before: Bursts, after: Bursts) -> Pair:
     readers = f"of {many(other.streaming, 'reader')}, strong until the prompts had their first tokens"
     rows = compared(before, after)
     tells = not load_changed(before, after)
-    effect = next((row for row in rows if tells and row.meant and row.difference.clear), None)
+    effect = effect_of(rows) if tells else None
     measure = effect.measure if effect else _PAUSE
     return {
         "sentence": for_page(caption(BEFORE_AND_AFTER, before_and_after(before, after))),
@@ -183,7 +196,7 @@ def burst_pair(before: Bursts, after: Bursts) -> Pair:
         "moment": "burst",
         "unit": f"ms{slowed_text(other.factors)}",
         "sides": [_side(burst, names, reach, measure) for burst in newest],
-        "figures": [_figure(row, effect) for row in rows],
+        "figures": [figure_of(row, effect) for row in rows],
     }
 
 
@@ -202,6 +215,7 @@ def _side(facts: BurstFacts, names: Sequence[str], reach: float, measure: Measur
     return side(named, gaps, worst, facts.ttft, around, facts.prefills, facts.reader, first)
 
 
-def _figure(row: Compared, effect: Compared | None) -> PairFigure:
+def figure_of(row: Compared, effect: Compared | None) -> PairFigure:
+    """Returns a figure of a picture in which ``effect`` stands out."""
     before, after = row.texts
     return figure(row.measure.title, before, after, row.measure.unit + row.slow, _mark(row, effect))

@@ -75,6 +75,11 @@ class Story:
         with self._lock:
             self._compared, self._pair = (before, after), burst_pair(before, after)
 
+    def show(self, pair: Pair) -> None:
+        """Give a picture of something else than two bursts."""
+        with self._lock:
+            self._compared, self._pair = None, pair
+
     def say(self, about: str, t: float, lines: list[Caption]) -> None:
         """Give another message with the next frame, and none about bursts that arrived earlier."""
         with self._lock:

@@ -246,7 +246,8 @@ function summary(knobs, count) {
   words.replaceChildren("budget ", budget, ` · batch ${knobs.max_batch_size} · ${count}`);
 }
 
-/* Mark the former values of what was changed and not changed back, as a demo does at its end. */
+/* Mark the former values of what was changed and not changed back, as a demo does at its end. Of changes before this
+ * page was opened the first may be unknown, so that a knob at its default is not marked. */
 function ticks() {
   /** Those of each knob, without any that were undone. @type {Record<string, any[]>} */
   const values = {};
@@ -255,9 +256,10 @@ function ticks() {
     values[knob] = at < 0 ? [...known, after] : known.slice(0, at + 1);
   }
   for (const knob of KNOBS) {
-    const control = document.getElementById(controls[knob]), was = values[knob]?.at(-2);
-    control?.classList.toggle("rp-was", was !== undefined);
-    if (was !== undefined && control?.querySelector("[type=range]")) {
+    const control = document.getElementById(controls[knob]), [was, now] = values[knob]?.slice(-2) ?? [];
+    const changed = now !== undefined && now !== settings.knobs[knob].default;
+    control?.classList.toggle("rp-was", changed);
+    if (changed && control?.querySelector("[type=range]")) {
       control.style.setProperty("--rp-was", String(along(controls[knob], was)));
     }
   }

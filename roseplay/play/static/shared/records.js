@@ -135,7 +135,7 @@ export const newRequest = () => ({
  *   first?: number}} Side */
 
 /** @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
- *   sides: [before: Side, after: Side], figures: PairFigure[]}} Pair */
+ *   boxes?: string, sides: [before: Side, after: Side], figures: PairFigure[]}} Pair */
 
 /** @typedef {{name?: string, title?: string, guess?: string, answers?: string[], clients?: any[][], scene?: number,
  *   scenes?: number, seconds?: number, span_ms?: number, begun?: number, caption?: Sentence,

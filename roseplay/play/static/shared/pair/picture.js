@@ -38,7 +38,7 @@ export function drawPair(pen, width, height, pair, T, now = Infinity) {
   let y = wrap(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
   const note = `${pair.about}, aligned at the ${pair.moment}. Dots: ms between two tokens ${pair.shows}.`;
   const { sides } = pair, film = sides.some(({ steps }) => steps);
-  const boxes = film ? " Boxes: steps with prompts, as wide as they took." : "";
+  const boxes = film ? ` Boxes: ${pair.boxes ?? "steps with prompts"}, as wide as they took.` : "";
   const marks = boxes + (sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "");
   y = wrap(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
@@ -67,7 +67,7 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T, now) {
     const titleY = area.y0 - 9 - (side.steps ? FILM_PX : 0);
     const left = segments(pen, side.title, SIDE_PX, titleY, TITLE_PX, T, true) + 2 * SIDE_PX;
     if (now < to) {
-      drawRead(pen, side.reader ?? [], now, left, titleY, area.x1 - left, T);
+      drawRead(pen, side, now, left, titleY, area.x1 - left, T);
       pen.line(sharp(x(now)), area.y0, sharp(x(now)), area.y1, T.ink3);
     }
     drawFilm(pen, side.steps ?? [], x, area, tokens, T);
@@ -106,14 +106,15 @@ function seenBy(side, now) {
   return { ...side, ...seen, steps: begun, longest: longest?.[0] <= now ? longest : undefined };
 }
 
-/* The newest words of a reader that gets one with each of its tokens, or for how long it has got none. */
-function drawRead(pen, times, now, x, y, wide, T) {
+/* The newest words of a reader that gets one with each of its tokens, or for how long it has got none; before the first
+ * token, only of a reader whose wait for it is marked. */
+function drawRead(pen, { reader: times = [], first }, now, x, y, wide, T) {
   const read = times.filter((t) => t <= now),
-    pause = now - read[read.length - 1],
+    pause = now - (read.at(-1) ?? (first === undefined ? now : 0)),
     from = Math.max(0, read.length - WORDS);
   const usual = (times[times.length - 1] - times[0]) / times.length, bold = sans(TITLE_PX, true);
   if (pause > Math.max(FROZEN_MS, FROZEN * usual)) {
-    return pen.words(`frozen ${format.seconds(pause)}`, x, y, bold, T.rose);
+    return pen.words(`${read.length ? "frozen" : "waiting"} ${format.seconds(pause)}`, x, y, bold, T.rose);
   }
   const words = read.slice(from).map((_, i) => TEXT[(from + i) % TEXT.length]), font = sans(TITLE_PX);
   while (words.length && pen.width(words.join(" "), font) > wide) words.shift();
