@@ -6,11 +6,11 @@ import math
 import sys
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from roseplay.config import EngineConfig
 from roseplay.host_memory import USABLE, free_memory
+from roseplay.model import huge_pages
 from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.upload import to_device
@@ -94,8 +94,7 @@ class KVCache:
             if size < 2**63:  # torch cannot represent more
                 if self.device.type != "cpu":
                     return torch.zeros(shape, dtype=self.dtype, device=self.device)
-                # numpy asks Linux for huge pages, which scattered blocks are read from faster.
-                return torch.from_numpy(np.empty(size, np.uint8)).view(self.dtype).view(shape).zero_()
+                return huge_pages.zeros(shape, self.dtype).zero_()  # all of it is taken now
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

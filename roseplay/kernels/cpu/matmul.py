@@ -23,6 +23,7 @@ from roseplay.kernels.cpu.parallel import Work
 from roseplay.kernels.cpu.rows import copy_row, copy_rows
 from roseplay.kernels.cpu.simd import address, advance, kernel, pointer
 from roseplay.kernels.cpu.tiles import STRIP, most_rows, multiply_rows
+from roseplay.model import huge_pages
 
 # The most tiles, and bytes, of a block of rows of x, which stays in the second-level cache while all strips are read.
 _TILES_OF_BLOCK, _BLOCK_BYTES = 8, 2**19
@@ -47,7 +48,7 @@ def lay_out(weight: torch.Tensor) -> torch.Tensor:
     """Copy ``weight [out, in]`` into strips: ``[strips, in, 32, 1]``, or ``[strips, in / 2, 32, 2]`` in bfloat16."""
     outer, inner = weight.shape
     step = 2 if weight.dtype == torch.bfloat16 else 1
-    strips = torch.zeros((-(-outer // STRIP), inner // step, STRIP, step), dtype=weight.dtype)
+    strips = huge_pages.zeros((-(-outer // STRIP), inner // step, STRIP, step), weight.dtype)
     for strip, rows in zip(strips, weight.split(STRIP), strict=True):
         strip[:, : len(rows)] = rows.reshape(len(rows), -1, step).transpose(0, 1)
     return strips
