@@ -1,7 +1,7 @@
-"""Memory on the CPU for what steps read from end to end: weights, and KV blocks.
+"""Memory on the CPU for what every step reads and writes: weights, KV blocks, and the tensors of recorded steps.
 
-Linux gives pages of 2 MB to memory that asks for them by ``madvise``. A processor then needs one address translation where it
-needs 512 with pages of 4 kB. ``malloc`` does not ask, and most weights are smaller than such a page, so that they share some.
+Linux gives pages of 2 MB to memory that asks for them (``madvise``), in which the processor translates one address instead of
+512. numpy asks for arrays of 4 MB and more. The weights of a small model are smaller than a page, so that several share one.
 """
 
 from __future__ import annotations
@@ -10,45 +10,40 @@ import math
 import mmap
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-PAGE = 2 * 2**20
-_CHUNK = 32 * 2**20
-_ALIGNED = 64
+_CHUNK, _ALIGNED = 32 * 2**20, 64
+_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _lock = threading.Lock()
 _left = np.empty(0, np.uint8)  # of the newest chunk; a chunk is freed with the last tensor in it
 
 
+def page_bytes() -> int:
+    """Returns the size of the pages that large arrays get."""
+    has_huge = _ENABLED.exists() and "[never]" not in _ENABLED.read_text()
+    return 2 * 2**20 if has_huge else mmap.PAGESIZE
+
+
 def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Returns a tensor of zeros, in huge pages where the system has any. Raises ``MemoryError`` if it has no room."""
-    size = math.prod(shape) * dtype.itemsize
-    if not size or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.zeros(shape, dtype=dtype)
-    part = _part(size) if size < _CHUNK // 4 else _chunk(size)[:size]
-    return torch.frombuffer(part, dtype=dtype).view(*shape)
-
-
-def _part(size: int) -> Any:
-    """Returns bytes of the newest chunk, or of a new one if it has too few left."""
     global _left
-    with _lock:
-        if size > len(_left):
-            _left = _chunk(_CHUNK)
-        part, _left = _left[:size], _left[math.ceil(size / _ALIGNED) * _ALIGNED :]
-    return part
+    size = math.prod(shape) * dtype.itemsize
+    if size > _CHUNK // 4:
+        part = aligned(size)
+    else:
+        with _lock:
+            if size > len(_left):
+                _left = aligned(_CHUNK)
+            part, _left = _left[:size], _left[math.ceil(size / _ALIGNED) * _ALIGNED :]
+    return torch.from_numpy(part).view(dtype).view(shape).zero_()
 
 
-def _chunk(size: int) -> Any:
-    """Returns at least ``size`` bytes, from the beginning of a huge page."""
-    size = -(-size // PAGE) * PAGE
-    try:
-        memory = mmap.mmap(-1, size + PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"{size:,} bytes cannot be allocated") from error
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    chunk = np.frombuffer(memory, np.uint8)
-    skip = -chunk.ctypes.data % PAGE
-    return chunk[skip : skip + size]
+def aligned(size: int) -> Any:
+    """Returns an uninitialised array of bytes that begins with a cache line."""
+    memory = np.empty(size + _ALIGNED, np.uint8)
+    skip = -memory.ctypes.data % _ALIGNED
+    return memory[skip : skip + size]

@@ -94,7 +94,7 @@ class KVCache:
             if size < 2**63:  # torch cannot represent more
                 if self.device.type != "cpu":
                     return torch.zeros(shape, dtype=self.dtype, device=self.device)
-                return huge_pages.zeros(shape, self.dtype).zero_()  # all of it is taken now
+                return huge_pages.zeros(shape, self.dtype)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import weakref
 
-import numpy as np
 import torch
+
+from roseplay.model import huge_pages
 
 _ALIGNED = 64
 
@@ -18,7 +19,7 @@ class Arena:
     """
 
     def __init__(self) -> None:
-        self._memory = [np.empty(0, np.uint8)]
+        self._memory = [huge_pages.aligned(0)]
         self._free: list[tuple[int, int, int]] = []  # memory, begin, end
         self._allocated: dict[int, tuple[int, int, int]] = {}
         self.reset()
@@ -62,9 +63,7 @@ class Arena:
             if end - begin >= size:
                 self._free[number] = (where, begin + size, end)
                 return where, begin, begin + size
-        fresh = np.empty(max(size, 2**20) + _ALIGNED, np.uint8)
-        skip = -fresh.ctypes.data % _ALIGNED
-        self._memory.append(fresh[skip : len(fresh) - _ALIGNED + skip])
+        self._memory.append(huge_pages.aligned(max(size, 2**22)))
         self._free.append((len(self._memory) - 1, size, len(self._memory[-1])))
         return len(self._memory) - 1, 0, size
 

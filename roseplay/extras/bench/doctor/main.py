@@ -52,6 +52,7 @@ def _examine(model: str, config: EngineConfig) -> Findings:
     from roseplay.extras.bench.doctor import machine
     from roseplay.extras.bench.doctor.answers import TOLERANCES, check
     from roseplay.extras.bench.doctor.report import Findings
+    from roseplay.model.huge_pages import page_bytes
 
     with Engine(model, config=config) as engine:
         info = engine.info
@@ -59,4 +60,4 @@ def _examine(model: str, config: EngineConfig) -> Findings:
     checks = [check(device.device, dtype) for device in devices for dtype in TOLERANCES if dtype in device.matmul_flops]
     gpu = machine.missing_gpu()
     missing = [*info.slow, *([gpu] if gpu else [])]
-    return Findings(machine.packages(), machine.features(), devices, info, checks, missing)
+    return Findings(machine.packages(), machine.features(), page_bytes(), devices, info, checks, missing)

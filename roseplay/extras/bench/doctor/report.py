@@ -20,6 +20,7 @@ class Findings:
 
     versions: Mapping[str, str | None]
     cpu_features: list[str]
+    page_bytes: int
     devices: list[Device]
     engine: EngineInfo
     checks: list[Check]
@@ -45,6 +46,7 @@ class Findings:
             lines += _entry(device.device, f"{device.name}; {speed}")
             if device.device == "cpu":
                 lines += _entry("", f"instructions: {', '.join(self.cpu_features) or 'none that the kernels know'}")
+                lines += _entry("", f"weights and KV blocks in pages of {self.page_bytes // 1024:,} kB")
         if all(device.device == "cpu" for device in self.devices):
             lines += _entry("cuda", "no GPU that torch can use")
         info = self.engine

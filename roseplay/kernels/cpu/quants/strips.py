@@ -65,7 +65,8 @@ def _fitted(values: Any) -> Any:
     for the numbers so far, of which each block keeps the best."""
     minima = -_not_below(-values.min(-1, keepdims=True))
     scales = _not_below((values.max(-1, keepdims=True) - minima) / 15)
-    best, least = None, np.inf
+    best: Any = None
+    least: Any = np.inf
     with np.errstate(all="ignore"):  # a block without a line through its numbers keeps what it has
         for _ in range(_FITS):
             numbers = _divided(values - minima, scales).clip(0, 15)
