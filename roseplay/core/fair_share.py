@@ -66,11 +66,6 @@ class FairShare(Policy):
         self._last = _Tenant()  # the tenant whose last waiting request left most recently
         self._prune_at = _FEW
 
-    @property
-    def num_tenants(self) -> int:
-        """The number of tenants whose counters are known."""
-        return len(self._tenants)
-
     def counter(self, tenant: str | None) -> int:
         """Returns a tenant's counter; 0 for one that is not known."""
         entry = self._tenants.get(tenant)
