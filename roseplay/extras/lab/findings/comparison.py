@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from roseplay.extras.lab.document import ARMS, Value
-from roseplay.extras.lab.findings.finding import Finding, Row, how_measured, named_settings
+from roseplay.extras.lab.findings.finding import Finding, Row, conditions, how_measured
 from roseplay.extras.lab.measures import MEASURES, OF_TENANTS, Limits, RunResult
 from roseplay.extras.lab.points import is_exact, is_small, spread_pct
 from roseplay.traffic.scenarios import SCENARIOS
@@ -73,7 +73,7 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     rows = _rows(document, limits)
     rows = {name: row for name, row in rows.items() if name in about or name not in _IF_ANY or row.a or row.b}
     watch, priced = (scenario.watch, scenario.price) if scenario and scenario.watch in rows else (None, None)
-    effect = _effect(rows, watch, named_settings(*(document["arms"][arm] for arm in ARMS)))
+    effect = _effect(rows, watch, conditions(*(document["arms"][arm] for arm in ARMS)))
     price = _price(rows, effect.row, priced)
     same_tokens = len({run["tokens_sha256"] for run in document["runs"]}) == 1
     named = [row.name for row in (effect.row, *price.rows) if row is not None]

@@ -102,7 +102,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def named_settings(*arms: Mapping[str, Any], but: str = "") -> dict[str, Value]:
+def conditions(*arms: Mapping[str, Any], but: str = "") -> dict[str, Value]:
     """Returns the knobs, ``but`` one, under which a conclusion holds: those that most depend on, and others that differ
     from their defaults; of several arms, those with one value."""
     knobs, default = arms[0]["knobs"], Knobs().to_dict()

@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from roseplay.extras.lab.document import Value, Varied
-from roseplay.extras.lab.findings.finding import (
-    Finding,
-    Level,
-    Row,
-    how_measured,
-    is_once,
-    named_settings,
-    rows_between,
-)
+from roseplay.extras.lab.findings.finding import Finding, Level, Row, conditions, how_measured, is_once, rows_between
 from roseplay.extras.lab.findings.regret import regret
 from roseplay.extras.lab.measures import Limits
 from roseplay.extras.lab.points import (
@@ -162,7 +154,7 @@ class SearchPrice(Finding):
 class HoldsFor(Finding):
     """The conditions under which the conclusion holds."""
 
-    settings: dict[str, Value]  # see ``named_settings``
+    settings: dict[str, Value]  # see ``conditions``
     title: str
     seed: int
     model: str
@@ -205,7 +197,7 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
         counts = [len(point["runs"]) for point in tries]
         runs = [] if is_once(document) else [min(counts), max(counts)]
         about = {name: document[name] for name in ("title", "seed", "model", "device")}
-        settings = named_settings(document["arms"]["A"], but=document["setting"])
+        settings = conditions(document["arms"]["A"], but=document["setting"])
         findings.append(HoldsFor(settings, **about, requests=tries[0]["requests"], runs=runs))
     return summary, [*findings, *how_measured(document, values=saturated_values(tries))]
 
