@@ -21,7 +21,7 @@ from roseplay.play.demos.caption_figures import figures_of, ring
 from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
 from roseplay.play.demos.plan import plan, reading_s
 from roseplay.play.demos.player import DemoBusyError, judgement
-from roseplay.play.demos.script import CUT, QUESTIONS, Demo, DemoBurst, Scene, lane_prompts, reading
+from roseplay.play.demos.script import CUT, QUESTIONS, Demo, DemoBurst, DemoChats, Scene, lane_prompts, reading
 from roseplay.play.playground import Playground
 from roseplay.play.story.burst_facts import BurstFacts, Gap, LongestStep
 from roseplay.play.story.caption import caption, figures_in, longest
@@ -52,7 +52,16 @@ GUESS = replace(
     scenes=(
         Scene(caption=("Which?",), answers={"pause_rises": "Later", "first_prompts": "There are prompts"}),
         Scene(caption=("A burst.",), read_s=0.0, burst=DemoBurst(name="first", kind="unique", size=3, answer=4)),
-        Scene(caption=(("It had {first_prompts} prompts.", CUT),), read_s=0.5),
+        Scene(caption=(("It had {first_prompts} prompts.", CUT), "The price: {first_prompts}."), read_s=0.5),
+    ),
+)
+CHATTING = replace(
+    GUESS,
+    name="chatting",
+    scenes=(
+        GUESS.scenes[0],
+        Scene(caption=("Chats.",), read_s=0.5, chats=DemoChats(name="before", answer=1500)),
+        Scene(caption=(("They waited {before_first_token}.", CUT),), read_s=0.5),
     ),
 )
 LONG = replace(SHORT, name="long", scenes=(reading("It takes long.", read_s=600), *SHORT.scenes))
@@ -61,7 +70,7 @@ LONG = replace(SHORT, name="long", scenes=(reading("It takes long.", read_s=600)
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Playground]:
     """A playground that runs on its own, with one demo that takes a moment and one that takes minutes."""
-    for demo in (SHORT, GUESS, LONG):
+    for demo in (SHORT, GUESS, CHATTING, LONG):
         monkeypatch.setitem(DEMOS, demo.name, demo)
     engine = FakeEngine(run=True, step_s=0.002)
     playground = Playground(engine, machine=QuietMachine())
@@ -110,9 +119,22 @@ def test_it_goes_on_with_a_guess_which_the_figures_judge(running: Playground, gu
     assert running.demos.next(MINE, guess)
     assert not running.demos.next(MINE, 1), "it has gone on"
     last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
-    assert plain(last["caption"]) == f"{judged}It had 3 prompts."
+    assert plain(last["caption"]) == f"{judged}It had 3 prompts. The price: 3."
     assert last["guess"] == ["", "Later", "There are prompts"][guess]
     assert last["figures"] == {"first_prompts": "3"}
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QuietMachine, "overloaded", lambda self: True)
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_busy_machine_is_told_instead_of_a_price(running: Playground) -> None:
+    begun(running, "guess")
+    running.demos.next(MINE, 0)
+    last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
+    assert plain(last["caption"]).startswith("It had 3 prompts. Other programs keep this computer busy")
 
 
 def test_its_question_waits_until_it_is_answered_or_another_tab_begins_a_demo(
@@ -138,13 +160,18 @@ def test_a_guess_is_not_judged_if_other_programs_may_have_hidden_the_difference(
     assert judgement("gap_same", answers, {"gap_rises"}, busy=True) == "Not quite, the answer was “Longer”."
 
 
-def test_a_run_that_is_cut_says_so_and_judges_no_guess(running: Playground, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "size"), [("guess", "3"), ("chatting", "4")])
+def test_a_run_that_is_cut_says_so_and_judges_no_guess(
+    running: Playground, name: str, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("roseplay.play.demos.player.LONGEST", 0)
-    running.engine.pause()
-    begun(running, "guess")
+    if name == "guess":  # the chats get first tokens
+        running.engine.pause()
+    begun(running, name)
     running.demos.next(MINE, 2)
     last = wait_until(lambda: (said := running.demos.latest) and said["scene"] == 2 and said)
-    assert last["figures"] == {"cut_limit": "0 s", "cut_done": "0", "cut_size": "3"}
+    limit = last["figures"].pop("cut_limit")
+    assert last["figures"] == {"cut_done": "0", "cut_size": size} and limit in ("0 s", "1 s")
 
 
 def test_a_check_plays_both_bursts_again_in_the_reverse_order(running: Playground) -> None:
@@ -297,7 +324,7 @@ OF_CLIENTS = {
 # Of a GPU that some demos need: its KV blocks hold the requests of 72 clients, which take four seconds to compute.
 SIMULATED = replace(INFO, simulated="a GPU", decode_s=0.01, prompt_token_s=2e-5, num_blocks=13_000, max_model_len=8192)
 BETTER = replace(
-    FACTS, worst=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_p95=40.0, own_gap_ms=9.0, reader_gap_ms=5.0,
+    FACTS, worst=Gap(1, 9, 9.0, 17.0), ttft_p50=113.0, ttft_last=40.0, own_gap_ms=9.0, reader_gap_ms=5.0,
     recomputed=0,
 )  # fmt: skip
 CHATS = ChatFacts(
@@ -466,7 +493,7 @@ PAIRS = st.builds(
     st.just(FACTS),
     worst=st.none() | st.floats(1, 200).map(lambda ms: Gap(1, 4, 9.0, ms)),
     ttft_p50=st.floats(1, 500),
-    ttft_p95=st.floats(1, 500),
+    ttft_last=st.floats(1, 500),
     own_gap_ms=st.none() | st.floats(1, 50),
     preempted=st.integers(0, 3),
     waited=st.integers(0, 20),
@@ -488,6 +515,6 @@ def test_a_caption_never_contradicts_the_rule(first: BurstFacts, second: BurstFa
         changes = {"better": "falls", "worse": "rises", "within": "same"}
         expected = {f"{figure}_{changes[verdict(name)]}"} if verdict(name) in changes else set()
         assert {one for one in told[demo] if one.startswith(f"{figure}_")} == expected
-    first_tokens = verdict("ttft_p50"), verdict("ttft_p95")
+    first_tokens = verdict("ttft_p50"), verdict("ttft_last")
     price = {"first_token_later", "last_token_later"} & told["budget"].keys()
     assert bool(price) == ("worse" in first_tokens)

@@ -180,7 +180,7 @@ def found(run: Run, until: float) -> BurstFacts:
         others_ms=max(others, default=None), waited=len(waited[waited_for]),
         waited_for=waited_for if waited[waited_for] else None, preempted=len({i for step in steps for i in step.preempted}),
         own_gap_ms=median(token.itl_ms for token in mine) if mine else None, ttft_p50=median(ttft),
-        ttft_p95=percentile(ttft, 95), ttft_last=max(ttft), ttft=tuple(ttft),
+        ttft_last=max(ttft), ttft=tuple(ttft),
         recomputed=sum(step.recomputed_tokens for step in steps), swapped=sum(step.swapped_out for step in steps),
         reader_gap_ms=median(token.itl_ms for token in readers) if readers else None,
         drafted=sum(entry.decode_tokens - 1 for step, entry in entries if step.draft_tokens and entry.decode_tokens > 1),
@@ -377,7 +377,7 @@ def measured(draw: random.Random) -> dict[str, float | None]:
 def facts_of(values: dict[str, float | None], knobs: dict[str, Any], factors: tuple[float, ...]) -> BurstFacts:
     worst = None if values[PAUSE] is None else Gap(1, 4, 9.0, values[PAUSE])
     return replace(
-        A_BURST, knobs=knobs, factors=factors, worst=worst, ttft_p50=values[FIRST], ttft_p95=values[LAST], recomputed=values[AGAIN],
+        A_BURST, knobs=knobs, factors=factors, worst=worst, ttft_p50=values[FIRST], ttft_last=values[LAST], recomputed=values[AGAIN],
         tokens_per_s=values[RATE], own_gap_ms=values[GAP], reader_gap_ms=values[READER], saved_tokens=1000 - values[COMPUTED],
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ A_BURST = BurstFacts(
     burst=1, kind="mix", seed=1, answer=64, knobs=KNOBS, undisturbed=True, arrived=0.0, done=9.0, prompts=20,
     prompt_tokens=1000, saved_tokens=0, shared_head=0, cached_head=0, steps=1, longest=LongestStep(4, 880.0, 800),
     streaming=4, paused=0, worst=Gap(1, 4, 9.0, 896.0), usual_ms=450.0, others_ms=None, waited=0,
-    waited_for=None, preempted=0, own_gap_ms=6.0, ttft_p50=80.0, ttft_p95=100.0, ttft_last=120.0,
+    waited_for=None, preempted=0, own_gap_ms=6.0, ttft_p50=80.0, ttft_last=120.0,
 )  # fmt: skip
 
 
@@ -342,7 +342,7 @@ def facts(draw: Any) -> BurstFacts:
         worst=Gap(1, 3, 50.0, draw(TIMES)) if streaming else None, usual_ms=draw(TIMES),
         others_ms=draw(st.none() | TIMES), waited=draw(st.integers(0, prompts)),
         waited_for=draw(st.sampled_from([None, "blocks", "batch"])), preempted=draw(st.integers(0, 9)),
-        own_gap_ms=draw(TIMES), ttft_p50=draw(TIMES), ttft_p95=draw(TIMES),
+        own_gap_ms=draw(TIMES), ttft_p50=draw(TIMES),
     )  # fmt: skip
 
 

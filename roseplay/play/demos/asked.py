@@ -29,7 +29,7 @@ class ChatFacts:
     factors: tuple[float, ...] = (1.0,)  # of slow motion; none of these times is converted
     requests: tuple[int, ...] = ()  # the numbers of their requests
     tokens: tuple[tuple[float, ...], ...] = ()  # when each answer got its tokens, since the first prompt was sent
-    computed: tuple[Step, ...] = ()  # the steps that computed tokens of them, on the same clock
+    computed: tuple[Step, ...] = ()  # the steps until then, on the same clock
     knobs: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -83,12 +83,11 @@ class Asked:
         )  # fmt: skip
 
     def _take_steps(self) -> None:
-        """Take the steps so far that computed tokens of these prompts, and how many beyond one each were guessed."""
+        """Take the steps so far, and how many tokens of these prompts beyond one each they computed because they were guessed."""
         request_ids = set(self.request_ids)
         for record in self._telemetry.steps():
-            entries = [entry for entry in record.entries if entry.request_id in request_ids]
-            tokens = sum(entry.prompt_tokens + entry.decode_tokens for entry in entries)
-            if tokens:
-                self._steps.append((record.start_ns, record.end_ns, tokens))
+            if record.entries:
+                self._steps.append((record.start_ns, record.end_ns, record.prompt_tokens + record.decode_tokens))
             if record.draft_tokens:
+                entries = (entry for entry in record.entries if entry.request_id in request_ids)
                 self._drafted += sum(max(0, entry.decode_tokens - 1) for entry in entries)

@@ -2,7 +2,7 @@
 
 For each burst with facts, under its name: ``prompts``, ``prompt_tokens``, of these ``computed`` and ``saved``, ``longest``
 (its longest step), ``worst`` (the readers' longest pause), ``who_paused`` (as in ``all 4 readers``), ``first_token`` (median),
-``last_token`` (p95 of TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
+``last_token`` (longest TTFT), ``gap`` (median of its own answers) and ``reader`` (median of the stories', until its last
 first token). If there were any: ``waited_for_batch``, ``waited_for_blocks``, ``preempted``, and ``recomputed`` tokens and
 ``swapped`` blocks of these. If none was preempted: ``none_preempted``, the word No.
 
@@ -59,7 +59,7 @@ def _times(facts: Facts) -> dict[str, float | None]:
         return {"first_token": facts.first_token, "step": facts.step}
     return {
         "first_token": facts.ttft_p50,
-        "last_token": facts.ttft_p95,
+        "last_token": facts.ttft_last,
         "longest": facts.longest.ms if facts.longest else None,
         "worst": facts.worst.ms if facts.worst else None,
         "gap": facts.own_gap_ms,

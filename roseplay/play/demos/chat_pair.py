@@ -16,7 +16,7 @@ from roseplay.traffic.pair import Pair, Side, side, title
 _FIRST = Measure("last chat's first token", "", lambda chats: chats.first_token)
 _STEPS = Measure("steps of the longest answer", "", lambda chats: chats.steps, "steps")
 _STEP = Measure("time per step", "", lambda chats: chats.step)
-_FLOOD = Measure("first tokens of the others", "", lambda burst: burst.ttft_p50)
+_BURST = Measure("the burst's first tokens", "", lambda burst: burst.ttft_p50)
 # What each of these settings is for comes first.
 _FOR: Mapping[str, tuple[Measure, ...]] = {"speculative_tokens": (_STEPS, _STEP), "scheduling_policy": (_FIRST,)}
 
@@ -26,11 +26,11 @@ def chat_pair(before: ChatFacts, after: ChatFacts, bursts: Sequence[BurstFacts],
     names = changed_settings(before.knobs, after.knobs)
     measures = [measure for name in names for measure in _FOR.get(name, ())]
     rows = rows_of(measures, [before], [after])
-    rows += rows_of([_FLOOD], bursts[:1], bursts[1:2]) if len(bursts) > 1 else []
-    effect = effect_of(rows)
+    rows += rows_of([_BURST], bursts[:1], bursts[1:2]) if len(bursts) > 1 else []
+    effect, behind = effect_of(rows), f", behind a burst of {bursts[0].prompts}" if bursts else ""
     return {
         "sentence": for_page(sentence),
-        "about": f"the same {many(len(after.tokens), 'prompt')}",
+        "about": f"the same {many(len(after.tokens), 'prompt')}{behind}",
         "shows": "of the chats",
         "longest": _FIRST.title,
         "moment": "prompts",

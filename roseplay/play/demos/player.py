@@ -307,23 +307,24 @@ class _Play:
             self._take_facts(scene.burst.name, burst, number, begun, scene.stories)
         if scene.chats and chats is not None:
             self._wait(self._left_s(number), False, lambda: chats.answered)
-            if not chats.answered:
+            if chats.answered:
+                self._chats[scene.chats.name] = chats.facts()
+            else:
                 self._cut(chats.tracked, begun)
-            self._chats[scene.chats.name] = chats.facts()
         return segments
 
     def _show_chats(self, scene: Scene) -> None:
         """Give the picture of chats that were asked twice; the scene's caption is its sentence."""
-        if (
-            (before := self._chats.get("before"))
-            and (after := self._chats.get("after"))
-            and "cut_limit" not in self._sent
-        ):
-            told = caption(scene.caption, self._figures())
+        if (before := self._chats.get("before")) and (after := self._chats.get("after")):
+            told = self._told(scene, busy=self._context.overloaded())
             self._context.story.show(chat_pair(before, after, list(self._bursts.values()), told))
 
     def _figures(self) -> dict[str, str]:
         return {**self._sent, **figures_of(self._bursts, self._chats)}
+
+    def _told(self, scene: Scene, *, busy: bool) -> Caption:
+        """Returns a scene's caption; on a busy machine only the answer to the question, as other programs may explain a price."""
+        return caption(scene.caption[:1] if busy and self._answers else scene.caption, self._figures())
 
     def _left_s(self, number: int) -> float:
         """Returns how long a scene may still take if those after it take as long as planned."""
@@ -348,11 +349,11 @@ class _Play:
     def _caption(self, number: int, scene: Scene) -> Caption:
         """Publish a scene's caption and return it; the last one begins by saying whether the guess was right."""
         demo = self._demo
-        figures = self._figures()
-        segments = caption(scene.caption, figures)
-        if number == len(demo.scenes) - 1:
-            busy = self._context.overloaded()
-            judged = judgement(self._guess, self._answers, figures, busy=busy)
+        ends = number == len(demo.scenes) - 1
+        busy = ends and self._context.overloaded()
+        segments = self._told(scene, busy=busy)
+        if ends:
+            judged = judgement(self._guess, self._answers, self._figures(), busy=busy)
             segments = [*([Segment(f"{judged} ")] if judged else []), *segments, *([_BUSY] if busy else [])]
         if scene.answers:
             self._answers, self._asking = dict(scene.answers), True

@@ -59,7 +59,7 @@ class BurstFacts:
         recomputed: tokens computed again, and ``swapped``: blocks copied to host memory, for those; up to then.
         drafted: tokens that were guessed for its answers and computed, up to its end; ``accepted``: those that were right.
         own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
-        ttft_p50, ttft_p95, ttft_last: of its requests; the last is the longest. ``ttft``: of each.
+        ttft_p50, ttft_last: of its requests; the last is the longest. ``ttft``: of each.
         gaps: of the answers that were streaming, those among which ``worst`` is the longest; of its own, up to its end,
             if none was streaming: the time of the second token since its arrival, and the gap.
         gaps_around: the others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
@@ -96,7 +96,6 @@ class BurstFacts:
     preempted: int
     own_gap_ms: float | None
     ttft_p50: float
-    ttft_p95: float
     ttft_last: float
     recomputed: int = 0
     swapped: int = 0
@@ -214,8 +213,8 @@ class BurstWatch:
         """Returns the facts once it is computed; ``None`` if some of its requests were stopped before answering."""
         requests = self._own
         ttft = sorted(request.ttft_ms for request in requests.values() if request.ttft_ms is not None)
-        p50, p95 = percentile(ttft, 50), percentile(ttft, 95)
-        if len(ttft) < max(len(requests), self._about.get("size", 0)) or p50 is None or p95 is None:
+        p50 = percentile(ttft, 50)
+        if len(ttft) < max(len(requests), self._about.get("size", 0)) or p50 is None:
             return None
         done = self._done
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
@@ -255,7 +254,6 @@ class BurstWatch:
             preempted=len(self._preempted),
             own_gap_ms=median(gap.ms for gap in own_gaps) if own_gaps else None,
             ttft_p50=p50,
-            ttft_p95=p95,
             ttft_last=ttft[-1],
             ttft=tuple(ttft),
             gaps=self._since_arrival(readers if self._streaming else own_gaps),

@@ -21,7 +21,7 @@ const FILM_PX = 22, APART_PX = 0.7, LEAST_STEP_PX = 1.5;
 const ABOVE_PX = 24, BETWEEN_PX = 10, UNDER_PX = 24, FIRST_PX = 6, DOT_PX = 1.5, RING_PX = 7, HEAD_ROOM = 1.25;
 const WORDS = 14, FROZEN = 3, FROZEN_MS = 150; // a pause of as many times the mean gap, and as long
 const TEXT = "Every word comes when the reader of this run got a token: a pause lasts as long as it did.".split(" ");
-const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60;
+const PARTS = 3, FIGURES_PX = 52, ROW_PX = 26, LEAST_PLOT_PX = 60, MARGIN = 1.02;
 
 const sans = (px, bold = false) => `${bold ? 700 : 400} ${px}px "RP Sans", sans-serif`;
 
@@ -60,20 +60,18 @@ function drawSides(pen, { sides, moment, longest, unit }, areas, T, now) {
   const { max, step } = niceAxis(most * HEAD_ROOM, PARTS);
   const steps = sides.flatMap(({ steps = [] }) => steps), tokens = Math.max(1, ...steps.map((step) => step[2]));
   const from = Math.min(0, ...times),
-    to = Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts), ...steps.map((step) => step[1]));
+    to = MARGIN * Math.max(100, ...times, ...sides.flatMap(({ firsts }) => firsts), ...steps.map((step) => step[1]));
   sides.map((side) => seenBy(side, now)).forEach((side, i) => {
     const area = areas[i], x = linear(from, to, area.x0, area.x1), y = linear(0, max, area.y1, area.y0);
     const uprights = timeTicks(x, from, to, moment);
     const titleY = area.y0 - 9 - (side.steps ? FILM_PX : 0);
     const left = segments(pen, side.title, SIDE_PX, titleY, TITLE_PX, T, true) + 2 * SIDE_PX;
-    if (now < to) {
-      drawRead(pen, side, now, left, titleY, area.x1 - left, T);
-      pen.line(sharp(x(now)), area.y0, sharp(x(now)), area.y1, T.ink3);
-    }
+    if (now < to) drawRead(pen, side, now, left, titleY, area.x1 - left, T);
     drawFilm(pen, side.steps ?? [], x, area, tokens, T);
     drawLevels(pen, area, evenTicks(y, PARTS, step), T);
     drawUprights(pen, area, uprights, T);
     drawBase(pen, area, T);
+    if (now >= from && now < to) pen.line(sharp(x(now)), area.y0, sharp(x(now)), area.y1, T.ink);
     pen.line(sharp(x(0)), area.y0, sharp(x(0)), area.y1, T.rose, [2, 3]);
     for (const ms of side.firsts) pen.line(sharp(x(ms)), area.y1 + 2, sharp(x(ms)), area.y1 + 2 + FIRST_PX, T.ink3);
     const placed = (gaps) => gaps.map(([t, ms]) => ({ x: x(t), y: y(ms) }));
@@ -113,7 +111,7 @@ function drawRead(pen, { reader: times = [], first }, now, x, y, wide, T) {
     pause = now - (read.at(-1) ?? (first === undefined ? now : 0)),
     from = Math.max(0, read.length - WORDS);
   const usual = (times[times.length - 1] - times[0]) / times.length, bold = sans(TITLE_PX, true);
-  if (pause > Math.max(FROZEN_MS, FROZEN * usual)) {
+  if (now < times[times.length - 1] && pause > Math.max(FROZEN_MS, FROZEN * usual)) {
     return pen.words(`${read.length ? "frozen" : "waiting"} ${format.seconds(pause)}`, x, y, bold, T.rose);
   }
   const words = read.slice(from).map((_, i) => TEXT[(from + i) % TEXT.length]), font = sans(TITLE_PX);
