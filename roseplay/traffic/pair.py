@@ -100,7 +100,7 @@ def side(
         longest_steps = sorted(nlargest(MOST_STEPS, steps, key=lambda step: step[1] - step[0]))
         result["steps"] = [[round(t0, 1), round(t1, 1), tokens] for t0, t1, tokens in longest_steps]
     if first is not None:
-        result["first"] = round(first, 1)
+        result["first"] = round(first, 0 if first >= 10 else 2)  # as it is told
     if reader:
         result["reader"] = [round(t) for t in reader[:MOST_READ]]
     if longest is not None:
