@@ -21,16 +21,17 @@ _BURST = Measure("the burst's first tokens", "", lambda burst: burst.ttft_p50)
 _FOR: Mapping[str, tuple[Measure, ...]] = {"speculative_tokens": (_STEPS, _STEP), "scheduling_policy": (_FIRST,)}
 
 
-def chat_pair(before: ChatFacts, after: ChatFacts, bursts: Sequence[BurstFacts], sentence: Caption) -> Pair:
-    """Returns the picture of chats that were asked the same twice, and if bursts came first, of these too."""
+def chat_pair(before: ChatFacts, after: ChatFacts, bursts: Sequence[BurstFacts], told: Caption, busy: bool) -> Pair:
+    """Returns the picture of chats that were asked the same twice, behind these bursts if there are any; ``told`` is its
+    sentence, ``busy`` whether other programs kept the machine busy."""
     names = changed_settings(before.knobs, after.knobs)
     measures = [measure for name in names for measure in _FOR.get(name, ())]
     rows = rows_of(measures, [before], [after])
     rows += rows_of([_BURST], bursts[:1], bursts[1:2]) if len(bursts) > 1 else []
     effect, behind = effect_of(rows), f", behind a burst of {bursts[0].prompts}" if bursts else ""
     return {
-        "sentence": for_page(sentence),
-        "about": f"the same {many(len(after.tokens), 'prompt')}{behind}",
+        "sentence": for_page(told),
+        "about": f"the same {many(len(after.tokens), 'prompt')}{behind}{', beside other programs' if busy else ''}",
         "shows": "of the chats",
         "longest": _FIRST.title,
         "moment": "prompts",
@@ -46,7 +47,6 @@ def _side(chats: ChatFacts, names: Sequence[str], measures: Sequence[Measure]) -
     if _STEPS in measures:
         named += [[f": {chats.steps} steps", ""]]
     gaps = [(later, later - t) for tokens in chats.tokens for t, later in pairwise(tokens) if later > t]
-    firsts = [tokens[0] for tokens in chats.tokens]
     last = max(chats.tokens, default=(), key=lambda tokens: tokens[0 if _FIRST in measures else -1])
     first = chats.first_token if _FIRST in measures else None
-    return side(named, gaps, None, firsts, steps=chats.computed, reader=last, first=first)
+    return side(named, gaps, None, [it[0] for it in chats.tokens], steps=chats.computed, reader=last, first=first)

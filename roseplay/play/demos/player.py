@@ -316,8 +316,8 @@ class _Play:
     def _show_chats(self, scene: Scene) -> None:
         """Give the picture of chats that were asked twice; the scene's caption is its sentence."""
         if (before := self._chats.get("before")) and (after := self._chats.get("after")):
-            told = self._told(scene, busy=self._context.overloaded())
-            self._context.story.show(chat_pair(before, after, list(self._bursts.values()), told))
+            busy, bursts = self._context.overloaded(), list(self._bursts.values())
+            self._context.story.show(chat_pair(before, after, bursts, self._told(scene, busy=busy), busy))
 
     def _figures(self) -> dict[str, str]:
         return {**self._sent, **figures_of(self._bursts, self._chats)}

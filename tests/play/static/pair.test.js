@@ -188,7 +188,7 @@ test("a race shows what has happened by then, and for how long a reader has wait
   const late = sides.map((side, i) => ({ ...side, reader: [500, 540], ...(i && { first: 500 }) }));
   const begun = drawn({ ...rest, sides: late, boxes: "steps" }, 556, 416, 300).words.map(({ words }) => words);
   assert.equal(begun.filter((text) => text === "waiting 300 ms").length, 1, "which is marked");
-  assert.ok(begun.join("").includes("Boxes: steps, as"));
+  assert.ok(begun.join("").includes("Boxes: steps, width"));
 });
 
 test("a time to first token is marked where a sentence speaks of it", () => {

@@ -38,7 +38,7 @@ export function drawPair(pen, width, height, pair, T, now = Infinity) {
   let y = wrap(pen, pair.sentence, 6, wide, SENTENCE, T.ink, T);
   const note = `${pair.about}, aligned at the ${pair.moment}. Dots: ms between two tokens ${pair.shows}.`;
   const { sides } = pair, film = sides.some(({ steps }) => steps);
-  const boxes = film ? ` Boxes: ${pair.boxes ?? "steps with prompts"}, as wide as they took.` : "";
+  const boxes = film ? ` Boxes: ${pair.boxes ?? "steps with prompts"}, width = time, height = tokens.` : "";
   const marks = boxes + (sides.some(({ firsts }) => firsts.length) ? " Ticks below: first tokens." : "");
   y = wrap(pen, [[note + marks, ""]], y + 2, wide, NOTE, T.ink3, T);
   const rows = narrow ? ROW_PX * pair.figures.length + 4 : FIGURES_PX;
