@@ -79,6 +79,17 @@ def test_a_cell_of_an_answer_explains_its_token_and_readers_hear_of_the_step(pag
     expect(page.locator(".rp-pop")).to_be_hidden()
 
 
+def test_a_step_of_the_past_has_the_limits_that_it_had(mock: Served, page: Page) -> None:
+    answer_at_most(page, 3)
+    ask(page, "hello")
+    about = page.locator("#rp-stage .rp-sub")
+    expect(about).to_have_text(re.compile(r"^#\d+, the slowest shown$"))
+    mock.engine.set_knobs(max_batch_size=6)
+    expect(about).to_have_text(re.compile(r"^#\d+, the slowest shown, batch 32$"))
+    mock.engine.set_knobs(max_batch_size=32)
+    expect(about).to_have_text(re.compile(r"shown$"))
+
+
 def test_a_lane_says_that_its_reader_waits(mock: Served, page: Page) -> None:
     answer_at_most(page, 900, lane=1)
     ask(page, "hello")

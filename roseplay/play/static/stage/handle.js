@@ -15,6 +15,7 @@ export class Handle {
    * @param {(x: number, y: number) => number | null} valueAt */
   constructor(knob, name, valueAt) {
     this.knob = knob;
+    this.name = name;
     this.dragged = false;
     this.number = make("b");
     const { label } = given.settings.knobs[knob], values = { className: "rp-handle", role: "slider", tabIndex: 0 };

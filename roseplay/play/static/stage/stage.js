@@ -8,7 +8,7 @@ import { make, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { Panel } from "../shared/panel.js";
-import { slowed } from "../shared/past.js";
+import { settingAt, slowed } from "../shared/past.js";
 import { sharp } from "../shared/pen.js";
 import { pointNowhere, standsBack } from "../shared/pointing.js";
 import { popover } from "../shared/popover.js";
@@ -91,8 +91,13 @@ function head() {
   const { scene, kind } = shown, { t0 = 0, t1 = 0, step = 0 } = scene ?? {};
   write(took, scene ? format.amount(t1 - t0) : "");
   write(mark, kind === RECORDED ? "recorded" : scene ? slowed(t1) : "");
-  write(panel.subtitle, scene && kind !== RECORDED ? `#${format.count(step)}${ABOUT[kind] ?? ""}` : "");
+  write(panel.subtitle, scene && kind !== RECORDED ? `#${format.count(step)}${ABOUT[kind] ?? ""}${limitsAt(t1)}` : "");
 }
+
+/* The limits that a step had, of those that are others now. */
+const limitsAt = (t) =>
+  handles.map(({ knob, name }) => ({ name, was: settingAt(knob, t), now: shown.knobs[knob] }))
+    .map(({ name, was, now }) => (was === now ? "" : `, ${name} ${format.limit(was)}`)).join("");
 
 function drawBox({ x0, x1, y1 }) {
   pen.fill(T.bg, x0 - 6, 2, x1 - x0 + 12, y1 + 4);
