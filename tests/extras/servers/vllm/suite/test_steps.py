@@ -54,8 +54,9 @@ def test_messages_add_up_to_the_pool(server: Server, reader: Reader) -> None:
     """Requests as of each message; the pool, which snapshots read from vLLM itself, whenever no step is computed."""
     mirror = Mirror.of(reader.attached())
     shared = text(200)
-    compared = 0
-    for burst in range(4):
+    compared = burst = 0
+    while burst < 4 or (compared <= 10 and burst < 20):  # beside other programs, few snapshots meet the newest message
+        burst += 1
         clients = [server.start(f"b{burst}-{n}", shared + f" {burst} {n} " * n, 8 + n) for n in range(5)]
         while not all(client.done() for client in clients):
             snapshot = Mirror.of(reader.snapshot())
