@@ -46,6 +46,7 @@ def models(_host: ModelHost) -> Iterator[ModelHost]:
     yield _host
     _host.held.clear()
     _host.broken.clear()
+    _host.host.wait(60)  # the last test may have looked no further than to what is loading
     _host.host.playground.stop()
     _host.switch(FIRST)
 

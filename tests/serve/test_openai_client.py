@@ -143,7 +143,8 @@ def test_completions_of_texts_and_of_token_ids(client: openai.OpenAI, engine: En
     lenient = openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
     streamed = list(lenient.completions.create(model=MODEL, prompt=ids[0], max_tokens=10, temperature=0, stream=True))
     assert "".join(chunk.choices[0].text for chunk in streamed) == ours[0].text
-    assert [chunk.choices[0].finish_reason for chunk in streamed][-2:] == [None, "length"]
+    *before, last = [chunk.choices[0].finish_reason for chunk in streamed]  # a busy server sends several tokens in one
+    assert last == "length" and set(before) <= {None}
     assert len(client.completions.create(model=MODEL, prompt=ids[0]).choices[0].text) > 0
 
 
