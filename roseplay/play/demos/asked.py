@@ -83,7 +83,7 @@ class Asked:
         )  # fmt: skip
 
     def _take_steps(self) -> None:
-        """Take the steps so far, and how many tokens of these prompts beyond one each they computed because they were guessed."""
+        """Take the steps so far, and count the guessed tokens that they computed for these prompts."""
         request_ids = set(self.request_ids)
         for record in self._telemetry.steps():
             if record.entries:

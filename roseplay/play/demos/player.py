@@ -323,7 +323,7 @@ class _Play:
         return {**self._sent, **figures_of(self._bursts, self._chats)}
 
     def _told(self, scene: Scene, *, busy: bool) -> Caption:
-        """Returns a scene's caption; on a busy machine only the answer to the question, as other programs may explain a price."""
+        """Returns a scene's caption. On a busy machine it names no price, which other programs may have caused."""
         return caption(scene.caption[:1] if busy and self._answers else scene.caption, self._figures())
 
     def _left_s(self, number: int) -> float:

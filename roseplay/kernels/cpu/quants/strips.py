@@ -70,10 +70,8 @@ def _fitted(values: Any) -> Any:
     with np.errstate(all="ignore"):  # a block without a line through its numbers keeps what it has
         for _ in range(_FITS):
             numbers = _divided(values - minima, scales).clip(0, 15)
-            fit, errors = (
-                (numbers, scales, minima),
-                np.square(numbers * scales + minima - values).sum(-1, keepdims=True),
-            )
+            fit = numbers, scales, minima
+            errors = np.square(numbers * scales + minima - values).sum(-1, keepdims=True)
             best = fit if best is None else [np.where(errors < least, *pair) for pair in zip(fit, best, strict=True)]
             least = np.fmin(errors, least)
             apart = numbers - numbers.mean(-1, keepdims=True)
