@@ -4,9 +4,10 @@
  *
  * Pointing emits "hover"; a click emits "select", or opens a block's details. */
 import { blocks } from "../shared/blocks.js";
-import { make, write } from "../shared/dom.js";
+import { make, svg, write } from "../shared/dom.js";
 import { emit, on } from "../shared/events.js";
 import { format } from "../shared/format.js";
+import { legendBox, legendEntry } from "../shared/legend.js";
 import { Panel } from "../shared/panel.js";
 import { settingAt, slowed } from "../shared/past.js";
 import { sharp } from "../shared/pen.js";
@@ -43,12 +44,13 @@ export function mount(element) {
   panel = new Panel(element, { name: "stage", canvas: "rp-stage", every: 1, follows: true, draw, describe });
   ({ pen } = panel);
   const tokensAt = (_, y) => (y < box.cells.y0 ? null : Math.max(1, rowsUnder(y) * box.cells.columns * box.cells.per));
+  const open = svg(8, 8, ["rect", { x: 0.5, y: 0.5, width: 7, height: 7, fill: "none", stroke: "var(--rp-ink2)" }]);
   handles = [
     new Handle("prefill_max_tokens", "budget", tokensAt),
     new Handle("max_batch_size", "batch", (x, y) => (slotUnder(box.slots, x, y) + 1) * box.slots.per),
   ];
   [took, mark] = [make("b"), make("span", "rp-mark")];
-  panel.show(mark, took);
+  panel.show(legendEntry(open, "prompt", "rp-roomy"), legendEntry(legendBox("ink2"), "answer", "rp-roomy"), mark, took);
   panel.plot.append(...handles.map(({ element }) => element));
   listen(panel.canvas);
   on("step", panel.soon);
@@ -189,7 +191,7 @@ function fly(before, { parts }) {
   slotsOf(parts).forEach((part, i) => {
     const ticket = before.get(part.rid), color = colorOf(part), slot = slotAt(slots, Math.floor(i / slots.per));
     if (part.prompt && ticket) dot(ticket, cellAt(box.cells, Math.max(0, cells.indexOf(part))), color);
-    if (part.decode && part.lane !== null) dot(slot, [panel.box.clientWidth, slots.y0], color);
+    if (part.decode && part.lane !== null) dot(slot, [box.cells.x1, slots.y0], color);
   });
 }
 
