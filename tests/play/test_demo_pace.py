@@ -14,7 +14,7 @@ from roseplay.config import Knobs
 from roseplay.engine.telemetry import StepEvent
 from roseplay.formats.numbers import told_text, whole
 from roseplay.play.bursts import default_traffic
-from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS
+from roseplay.play.demos.catalog import BUDGET, CLIFF, DEMOS, PREFIX
 from roseplay.play.demos.plan import ACT_S, plan
 from roseplay.play.demos.player import LONGEST
 from roseplay.play.playground import Playground
@@ -36,14 +36,18 @@ def test_over_another_server_demos_change_only_what_it_can_change() -> None:
         INFO, server="vLLM", knob_limits={"max_batch_size": 64, "prefill_max_tokens": 2048, "step_max_tokens": 2048}
     )
     knobs = Knobs(max_batch_size=64, step_max_tokens=2048, prefill_max_tokens=2048).to_dict()
-    absent = {}
-    for name, demo in DEMOS.items():
-        try:
-            plan(demo, None, vllm, knobs)
-        except ValueError as error:
-            absent[name] = str(error)
-    assert absent.keys() == DEMOS.keys() - {"budget", "batch"}
-    assert absent["prefix"].startswith("prefix_cache cannot be changed while the server runs, only max_batch_size")
+    salting = replace(vllm, knob_limits={**vllm.knob_limits, "prefix_cache": 1})
+    for info, can in ((vllm, {"budget", "batch"}), (salting, {"budget", "batch", "prefix"})):
+        absent = {}
+        for name, demo in DEMOS.items():
+            try:
+                plan(demo, None, info, {**knobs, "same_step_sharing": False})
+            except ValueError as error:
+                absent[name] = str(error)
+        assert absent.keys() == DEMOS.keys() - can
+        assert "cannot be changed while the server runs, only max_batch_size" in absent["interval"]
+    [_, _, _, switched, _] = plan(PREFIX, None, salting, {**knobs, "same_step_sharing": False}).demo.scenes
+    assert switched.knobs == {"prefix_cache": True}
     small = replace(vllm, knob_limits={**vllm.knob_limits, "max_batch_size": 8})
     with pytest.raises(ValueError, match="max_batch_size is 32: use at most 8, which the server was started with"):
         plan(BUDGET, None, small, knobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ import httpx
 
 from roseplay.clock import SYSTEM_CLOCK
 from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.core.cache_miss import Miss, MissReason
 from roseplay.core.info import FreeMemory
 from roseplay.core.request import FinishReason
 from roseplay.engine.capabilities import Capabilities
@@ -177,6 +179,8 @@ class HttpEngine(EngineElsewhere):
         token_ids = body["prompt"] if isinstance(body.get("prompt"), list) else []
         stream = HttpStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
         stream.metrics.due_ns = due_ns
+        if self._probe is not None and not self._probe.shares:
+            body["cache_salt"], stream.miss = uuid.uuid4().hex, Miss(MissReason.OFF, 0, 0)
         with self._lock:  # otherwise a stream could be added after all have ended
             self._check_alive()
             self._live.add(stream)

@@ -62,9 +62,7 @@ def plan(
         ValueError: the demo cannot be shown, since the model is too slow to fill the pool or computes prompts too fast,
             since it differs only on a simulated GPU, or since this engine cannot have one of its knobs.
     """
-    before = Knobs().changed(knobs)
-    for changes in (demo.knobs, *(scene.knobs for scene in demo.scenes)):
-        info.check_knobs(before.changed(changes), before)
+    demo = _settable(demo, info, Knobs().changed(knobs))
     if any(scene.clients for scene in demo.scenes):
         return _with_clients(demo, client_size(info, config or EngineConfig()))
     acts = list(_acts(demo, knobs))
@@ -93,6 +91,17 @@ def plan(
     seconds = tuple(_lasts_s(scene, next(longest) if scene.burst or scene.chats else 0.0) for scene in demo.scenes)
     span_ms = SPANS_MS[1 if max(takes_s) * 1000 > SPANS_MS[0] else 0]
     return Plan(demo=sized, seconds=seconds, slow_motion=factor, budget=budget, span_ms=span_ms)
+
+
+def _settable(demo: Demo, info: EngineInfo, before: Knobs) -> Demo:
+    """Returns a demo whose scenes change what can be changed; raises ``ValueError`` if one cannot change anything."""
+    info.check_knobs(before.changed(demo.knobs), before)
+    scenes = []
+    for scene in demo.scenes:
+        changes = info.settable(scene.knobs)
+        info.check_knobs(before.changed(changes or scene.knobs), before)
+        scenes.append(replace(scene, knobs=changes))
+    return replace(demo, scenes=tuple(scenes))
 
 
 def _with_clients(demo: Demo, size: ClientSize) -> Plan:

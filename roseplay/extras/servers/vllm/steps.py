@@ -165,7 +165,7 @@ class Steps:
             request.target = about.prompt + request.output
         else:
             request.cached, request.hashes = about.cached, about.hashes
-            if request.stream is not None:
+            if request.stream is not None and request.stream.miss is None:
                 request.stream.miss = self._misses.explain(about.hashes, about.cached, about.prompt)
         if (stream := request.stream) is not None:
             stream.metrics.cached_tokens = request.cached

@@ -180,13 +180,13 @@ function arrange() {
   const last = document.getElementById("rp-slow-row");
   for (const knob of KNOBS.filter((knob) => store.info && (settings.knobs[knob].needs || limitedKnobs().length))) {
     const control = document.getElementById(controls[knob]);
-    const lacking = lacks(knob), most = store.info.knob_limits?.[knob];
+    const lacking = lacks(knob), most = inputOf(controls[knob], "range") && store.info.knob_limits?.[knob];
     const info = control?.querySelector(".info-text");
     if (lacksGpu(knob) && !more?.contains(control)) more?.append(control);
     else if (settings.knobs[knob].needs && !lacksGpu(knob) && more?.contains(control)) last?.before(control);
     for (const input of inputsOf(knob)) if (!locked(input)) input.disabled = Boolean(lacking);
     if (most) endAt(knob, most);
-    if (control && limitedKnobs().length) control.title = most ? "Higher values need a restart of the server." : FIXED;
+    if (control && limitedKnobs().length) control.title = most ? "Higher values need a restart of the server." : lacking;
     const hint = most ? `up to ${format.count(most)}` : settings.knobs[knob].hint;
     if (info) write(info, lacking === FIXED ? "fixed" : lacking ? `needs ${lacking}` : hint);
   }

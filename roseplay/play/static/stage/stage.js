@@ -26,7 +26,7 @@ import { caption, choose, RECORDED, shown, SLOWEST } from "./shown.js";
 
 const NOTHING = "The next step's tokens come here: of prompts, and one for each answer.";
 const FAR = 4; // a budget that is this many times as high as all steps does not shrink the cells
-const EDGE = 12, HANDLES = 74, APART = 16, TOP = 8, CAPTION = 24, RIBBON = 14, LEAST_RUN = 1.5, FLIGHT_MS = 350;
+const EDGE = 12, HANDLES = 84, APART = 16, TOP = 8, CAPTION = 24, RIBBON = 14, LEAST_RUN = 1.5, FLIGHT_MS = 350;
 const TICKET = { high: 14, least: 5, wide: 104, narrow: 76, short: 16, apart: 2 }, HEAD = 18, NARROW = 480;
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 

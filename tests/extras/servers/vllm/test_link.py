@@ -340,7 +340,7 @@ def test_the_page_shows_and_records_them(fake: FakeProbe, remote: HttpEngine) ->
     assert (request.kind, request.prompt_tokens, request.cached, request.tokens) == ("api", 36, 16, 2)
     assert request.queue_ms == 1 and request.ttft_ms is not None and request.reason == "length"
     tokens = dict.fromkeys(("step_max_tokens", "prefill_max_tokens", "chunk_max_tokens"), 2048)
-    assert recording.info.knob_limits == {"max_batch_size": 64, **tokens}
+    assert recording.info.knob_limits == {"max_batch_size": 64, "prefix_cache": 1, **tokens}
     for kind in KINDS:
         assert export(kind, playground.recording()), kind
     playground.close()
@@ -375,8 +375,8 @@ def test_limits_are_knobs(fake: FakeProbe, remote: HttpEngine) -> None:
     [
         ({"step_max_tokens": 4096}, "step_max_tokens is 4096: use at most 2048, which the server was started with"),
         (
-            {"prefix_cache": False},
-            "prefix_cache cannot be changed while the server runs, only max_batch_size, step_max",
+            {"same_step_sharing": True},
+            "same_step_sharing cannot be changed while the server runs, only max_batch_size, step_max",
         ),
         ({"max_batch_size": 0}, "max_batch_size"),
         ({"speed": 1}, "unknown knob speed"),
@@ -413,6 +413,27 @@ def test_a_refusal_of_the_probe_is_passed_on(fake: FakeProbe, remote: HttpEngine
 def test_the_prefix_cache_is_cleared_by_an_order(fake: FakeProbe, remote: HttpEngine) -> None:
     remote.clear_cache()
     assert fake.orders[-1] == {"clear": "prefix_cache"}
+
+
+def test_without_the_prefix_cache_a_request_has_a_salt_of_its_own(fake: FakeProbe) -> None:
+    with followed(fake, script := vllm()) as remote:
+        for shares in (True, False, False, True):
+            assert remote.set_knobs(prefix_cache=shares).prefix_cache == shares
+            stream = remote.submit("What is TTFT?")
+            stream.result(30)
+            assert (stream.miss is None) == shares
+    salts = [body.get("cache_salt") for body in script.bodies]
+    assert salts[0] is salts[3] is None and salts[1] and salts[2] and salts[1] != salts[2]
+
+
+def test_a_vllm_without_a_prefix_cache_cannot_have_one(fake: FakeProbe) -> None:
+    fake.snapshot["settings"]["enable_prefix_caching"] = False
+    with followed(fake, script := vllm()) as remote:
+        assert not remote.knobs.prefix_cache
+        with pytest.raises(ValueError, match="prefix_cache cannot be changed while the server runs"):
+            remote.set_knobs(prefix_cache=True)
+        remote.submit("What is TTFT?").result(30)
+    assert "cache_salt" not in script.bodies[-1]
 
 
 @pytest.mark.parametrize(("device", "sent"), [("cuda", 7), ("cpu", None)])
