@@ -10,7 +10,7 @@ const LEAST = 8, IDLE_PX = 20;
 export function drawOverview(g, [top, bottom], slots) {
   const { steps } = store, { T } = timeline, x = (t) => timeline.x(time.x(t));
   const pointOf = (slot) => [x(steps.t0[slot]), x(steps.t1[slot]), steps.running[slot], steps.waiting[slot]];
-  const points = [...slots.map(pointOf), ...loadPoints()];
+  const points = store.absent.steps ? loadPoints() : slots.map(pointOf);
   if (!points.length) return;
   const most = points.reduce((max, [, , ...counts]) => Math.max(max, ...counts), LEAST);
   const y = (v) => bottom - (v / most) * (bottom - top);
