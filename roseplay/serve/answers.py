@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from roseplay.core.request import FinishReason
 from roseplay.engine.request_metrics import RequestMetrics
@@ -18,11 +18,13 @@ from roseplay.formats.json_text import encode
 from roseplay.serve.bodies import Usage
 from roseplay.serve.errors import ApiError
 from roseplay.serve.logprobs import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprob,
     TokenTexts,
     chat_logprobs,
     completion_logprobs,
     of_prompt_tokens,
-    prompt_logprobs,
 )
 from roseplay.serve.prompt_text import PromptText
 from roseplay.serve.submitting import cancel_all
@@ -30,6 +32,29 @@ from roseplay.traffic.metrics import ms
 
 _DONE = b"data: [DONE]\n\n"
 _IN_THREAD_FROM = 2000  # log-probabilities of an answer; encoding this many takes a few milliseconds
+
+
+class Choice(TypedDict, total=False):
+    """One of several answers, or a piece of it; the last two are of its prompt, as vLLM gives them."""
+
+    index: int
+    text: str
+    message: dict[str, str | None]
+    delta: dict[str, str]
+    logprobs: ChatLogprobs | CompletionLogprobs | None
+    finish_reason: str | None
+    token_ids: list[int] | None
+    prompt_token_ids: list[int] | None
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] | None
+
+
+class TokenCounts(TypedDict):
+    """The tokens of a request; ``cached_tokens`` are those that were not computed for it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: NotRequired[dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +92,8 @@ class Answer:
     def _document(self) -> bytes:
         # Choice by choice: no other thread runs while the encoder does.
         choices = b",".join(encode(self._choice(number)) for number in range(len(self.streams)))
-        end = encode({**(self._of_prompt(0) if self.chat else {}), **self._figures()})
+        of_prompt: Choice = self._of_prompt(0) if self.chat else {}
+        end = encode({**of_prompt, **self._figures()})
         return encode(self._head())[:-1] + b',"choices":[' + choices + b"]," + end[1:]
 
     async def events(self, usage: Usage) -> AsyncGenerator[bytes]:
@@ -94,29 +120,25 @@ class Answer:
             yield _event(error.document())
         yield _DONE
 
-    def _part(self, text: str) -> dict[str, Any]:
-        """Returns an event's fields for a text."""
-        return {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
-
-    def _head(self, *, streaming: bool = False) -> dict[str, Any]:
+    def _head(self, *, streaming: bool = False) -> dict[str, str | int]:
         kind = ("chat.completion.chunk" if streaming else "chat.completion") if self.chat else "text_completion"
         return {"id": self.completion_id, "object": kind, "created": self.created, "model": self.model}
 
-    def _choice(self, number: int) -> dict[str, Any]:
+    def _choice(self, number: int) -> Choice:
         text = self._prompt(number) + ("" if self.prompt_only else self.streams[number].text)
-        part: dict[str, Any] = {"text": text}
-        if self.chat:
-            part = {"message": {"role": "assistant", "content": text, "refusal": None}}
         end = 0 if self.prompt_only else len(self.streams[number].token_ids)
-        logprobs, of_prompt = self._logprobs(number, 0, end), self._repeated_logprobs(number)
-        if logprobs is not None and of_prompt is not None:
-            logprobs = {name: of_prompt[name] + logprobs[name] for name in logprobs}
-        ids = {"token_ids": self.streams[number].token_ids[:end] if self.shows_ids else None}
-        more = ids if self.chat else {**ids, **self._of_prompt(number)}
-        return {"index": number, **part, "logprobs": logprobs, "finish_reason": self._finish_reason(number), **more}
+        choice: Choice = {"index": number}
+        if self.chat:
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+        else:
+            choice["text"] = text
+        choice["logprobs"] = self._logprobs(number, 0, end, of_prompt=True)
+        choice["finish_reason"] = self._finish_reason(number)
+        choice["token_ids"] = self.streams[number].token_ids[:end] if self.shows_ids else None
+        return choice if self.chat else {**choice, **self._of_prompt(number)}
 
-    def _of_prompt(self, number: int) -> dict[str, Any]:
-        """Returns what vLLM tells of a prompt: its tokens and their log-probabilities, null where they are not wanted."""
+    def _of_prompt(self, number: int) -> Choice:
+        """Returns what is told of a prompt, null where it is not wanted."""
         stream, most = self.streams[number], self.prompt_logprobs
         return {
             "prompt_token_ids": stream.prompt_token_ids if self.shows_ids else None,
@@ -134,24 +156,26 @@ class Answer:
         prompt = self.prompts[number // self.answers_each] if self.prompts else None
         return TokenTexts(self.streams[number], self.tokenizer, prompt, ids_as_texts=self.ids_as_texts)
 
-    def _logprobs(self, number: int, begin: int, end: int) -> dict[str, Any] | None:
-        """Returns the log-probabilities of the answer's tokens ``begin`` to ``end - 1``, if they were asked for."""
-        if self.streams[number].params.logprobs is None:
-            return None
-        write = chat_logprobs if self.chat else completion_logprobs
-        return write(self._texts(number), self.streams[number], begin, end)
+    def _logprobs(
+        self, number: int, begin: int, end: int, *, of_prompt: bool = False
+    ) -> ChatLogprobs | CompletionLogprobs | None:
+        """Returns the log-probabilities of the answer's tokens ``begin`` to ``end - 1``, if they were asked for.
 
-    def _repeated_logprobs(self, number: int) -> dict[str, Any] | None:
-        """Returns the log-probabilities of a prompt that the answer repeats, if they were asked for."""
+        Args:
+            of_prompt: put those of the prompt before them, if the answer repeats it.
+        """
         stream = self.streams[number]
-        if self.chat or not self.prompts or stream.params.logprobs is None:
+        if stream.params.logprobs is None:
             return None
-        return prompt_logprobs(self._texts(number), stream)
+        if self.chat:
+            return chat_logprobs(self._texts(number), stream, begin, end)
+        repeats = of_prompt and bool(self.prompts)
+        return completion_logprobs(self._texts(number), stream, begin, end, of_prompt=repeats)
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, object]:
         return {"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)}
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self) -> TokenCounts:
         """Returns the token counts; each prompt counts once, however many answers it has."""
         firsts = [stream.metrics for stream in self.streams[:: self.answers_each]]
         prompt = sum(metrics.prompt_tokens for metrics in firsts)
@@ -160,7 +184,7 @@ class Answer:
         return {**_counts(prompt, completion), "prompt_tokens_details": {"cached_tokens": cached}}
 
 
-def _counts(prompt: int, completion: int) -> dict[str, int]:
+def _counts(prompt: int, completion: int) -> TokenCounts:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
@@ -191,7 +215,7 @@ async def _built(build: Callable[[], bytes], streams: Sequence[Stream]) -> bytes
     return build() if values < _IN_THREAD_FROM else await asyncio.to_thread(build)
 
 
-def _event(document: dict[str, Any]) -> bytes:
+def _event(document: Mapping[str, object]) -> bytes:
     return b"data: " + encode(document) + b"\n\n"
 
 
@@ -216,36 +240,42 @@ class _Events:
     def prompt(self, number: int) -> bytes:
         """Returns the event with the text that an answer repeats."""
         answer = self._answer
-        logprobs = answer._repeated_logprobs(number)
-        return self.choice(number, self._part(number, answer._prompt(number), []), logprobs=logprobs)
+        choice = self._choice(number, answer._prompt(number), [])
+        if not answer.chat:
+            choice["logprobs"] = answer._logprobs(number, 0, 0, of_prompt=True)
+        return self._written(number, choice)
 
     def text(self, number: int, chunk: Chunk, finish_reason: str | None = None) -> bytes:
         """Returns the event with an answer's next tokens; the last one has the finish reason."""
         if self._plain and chunk.text and self._begun[number] and finish_reason is None:
             return self._before_text[number] + encode(chunk.text) + self._after_text
-        if self._answer.prompt_only:
-            return self.choice(number, self._part(number, "", []), finish_reason=finish_reason)
+        shown = Chunk("", [], []) if self._answer.prompt_only else chunk
         begin = self._sent[number]
-        self._sent[number] = end = begin + len(chunk.token_ids)
-        logprobs = self._answer._logprobs(number, begin, end) if chunk.token_ids else None
-        part = self._part(number, chunk.text, chunk.token_ids)
-        return self.choice(number, part, logprobs=logprobs, finish_reason=finish_reason)
+        self._sent[number] = end = begin + len(shown.token_ids)
+        choice = self._choice(number, shown.text, shown.token_ids)
+        if shown.token_ids:
+            choice["logprobs"] = self._answer._logprobs(number, begin, end)
+        choice["finish_reason"] = finish_reason
+        return self._written(number, choice)
 
-    def _part(self, number: int, text: str, token_ids: list[int]) -> dict[str, Any]:
-        """Returns an event's fields for some tokens; the first event of a choice also has its role or its prompt's tokens."""
+    def _choice(self, number: int, text: str, token_ids: list[int]) -> Choice:
+        """Returns a choice with some tokens; the first one of a number also has its role or its prompt's tokens."""
         answer, first = self._answer, not self._begun[number]
         self._begun[number] = True
-        part = answer._part(text)
-        if first and answer.chat:
-            part = {"delta": {"role": "assistant", "content": text}}
-        if not answer.shows_ids:
-            return part
-        of_prompt = {"prompt_token_ids": answer.streams[number].prompt_token_ids} if first and not answer.chat else {}
-        return {**part, "token_ids": token_ids, **of_prompt}
+        choice: Choice = {"index": number}
+        if answer.chat:
+            choice["delta"] = {"role": "assistant", "content": text} if first else {"content": text} if text else {}
+        else:
+            choice["text"] = text
+        if answer.shows_ids:
+            choice["token_ids"] = token_ids
+            if first and not answer.chat:
+                choice["prompt_token_ids"] = answer.streams[number].prompt_token_ids
+        choice["logprobs"] = choice["finish_reason"] = None
+        return choice
 
-    def choice(self, number: int, part: dict[str, Any], **more: Any) -> bytes:
-        """Returns an event of a choice with these fields and, if every event has usage, its token count so far."""
-        choice = {"index": number, **part, "logprobs": None, "finish_reason": None, **more}
+    def _written(self, number: int, choice: Choice) -> bytes:
+        """Returns the event of a choice, with its token count so far if every event has usage."""
         tail = self._tail
         if self._counts:
             usage = _counts(self._answer.streams[number].metrics.prompt_tokens, self._sent[number])

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from roseplay.core.step import TokenLogprobs
 from roseplay.engine.detokenizer import token_bytes
 from roseplay.engine.stream import Stream
 from roseplay.serve.prompt_text import PromptText
 
 LEAST = -9999.0  # stands for minus infinity, which JSON does not have
+
+
+class TokenLogprob(TypedDict):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: NotRequired[list[TokenLogprob]]  # of a sampled one
+
+
+class ChatLogprobs(TypedDict):
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class CompletionLogprobs(TypedDict):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class PromptLogprob(TypedDict):
+    logprob: float
+    rank: int | None
+    decoded_token: str
 
 
 class TokenTexts:
@@ -52,7 +78,7 @@ class TokenTexts:
         raw = None if self._ids_as_texts else self._bytes(token_id)
         return f"token_id:{token_id}" if raw is None else raw.decode(errors="backslashreplace")
 
-    def entry(self, token_id: int, logprob: float, text: str | None = None) -> dict[str, Any]:
+    def entry(self, token_id: int, logprob: float, text: str | None = None) -> TokenLogprob:
         """Returns a token for a chat's ``logprobs``; ``text`` is what a sampled one adds to the answer. The bytes of those
         joined are the answer's text, except for parts of characters that a stop has removed."""
         raw = self._bytes(token_id)
@@ -68,9 +94,9 @@ class TokenTexts:
         return self._raw.get(token_id)
 
 
-def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
+def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> ChatLogprobs:
     """Returns the ``logprobs`` of a chat's choice for its tokens ``begin`` to ``end - 1``."""
-    content = []
+    content: list[TokenLogprob] = []
     for number in range(begin, end):
         logprobs, own_id, text = stream.logprobs[number], stream.token_ids[number], texts.of_answer(number)
         top = [
@@ -81,55 +107,47 @@ def chat_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> di
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(texts: TokenTexts, stream: Stream, begin: int, end: int) -> dict[str, Any]:
-    """Returns the ``logprobs`` of a completion's choice for its tokens ``begin`` to ``end - 1``."""
-    numbers = range(begin, end)
-    written = [texts.of_answer(number) for number in numbers]
+def completion_logprobs(
+    texts: TokenTexts, stream: Stream, begin: int, end: int, *, of_prompt: bool
+) -> CompletionLogprobs:
+    """Returns the ``logprobs`` of a completion's choice for its tokens ``begin`` to ``end - 1``.
+
+    Args:
+        of_prompt: put the prompt's tokens before these; its first one has none, since nothing predicts it.
+    """
+    rows: list[tuple[str, int, int, TokenLogprobs | None, list[tuple[int, float]]]] = []
+    if of_prompt:
+        for number, (found, token_id) in enumerate(zip(stream.prompt_logprobs, stream.prompt_token_ids, strict=True)):
+            top = found.top[: stream.params.logprobs] if found else []
+            rows.append((texts.of_prompt(number), texts.prompt_offset(number), token_id, found, top))
+    for number in range(begin, end):
+        token = stream.token_ids[number], stream.logprobs[number], _shown(stream, number)
+        rows.append((texts.of_answer(number), texts.offset(number), *token))
     return {
-        "tokens": written,
-        "token_logprobs": [_finite(stream.logprobs[number].logprob) for number in numbers],
+        "tokens": [text for text, *_ in rows],
+        "token_logprobs": [_finite(found.logprob) if found else None for *_, found, _ in rows],
         "top_logprobs": [
-            _top(texts, _shown(stream, number), stream.logprobs[number].logprob, stream.token_ids[number], text)
-            for number, text in zip(numbers, written, strict=True)
+            _top(texts, top, found.logprob, token_id, text) if found else None for text, _, token_id, found, top in rows
         ],
-        "text_offset": [texts.offset(number) for number in numbers],
+        "text_offset": [offset for _, offset, *_ in rows],
     }
 
 
-def prompt_logprobs(texts: TokenTexts, stream: Stream) -> dict[str, Any]:
-    """Returns the ``logprobs`` of a completion's prompt; its first token has none, since nothing predicts it."""
-    written = [texts.of_prompt(number) for number in range(len(stream.prompt_token_ids))]
-    tokens = list(zip(stream.prompt_logprobs, stream.prompt_token_ids, written, strict=True))
-    return {
-        "tokens": written,
-        "token_logprobs": [logprobs and _finite(logprobs.logprob) for logprobs, _, _ in tokens],
-        "top_logprobs": [
-            found and _top(texts, found.top[: stream.params.logprobs], found.logprob, token_id, text)
-            for found, token_id, text in tokens
-        ],
-        "text_offset": [texts.prompt_offset(number) for number in range(len(written))],
-    }
-
-
-def of_prompt_tokens(texts: TokenTexts, stream: Stream, most: int) -> list[dict[str, dict[str, Any]] | None]:
+def of_prompt_tokens(texts: TokenTexts, stream: Stream, most: int) -> list[dict[str, PromptLogprob] | None]:
     """Returns vLLM's ``prompt_logprobs``: for each token of the prompt its own log-probability and those of the ``most``
     likeliest ones, by token id. The rank of one that is not among the likeliest is null. The first token has none.
     """
-    written: list[dict[str, dict[str, Any]] | None] = []
+    written: list[dict[str, PromptLogprob] | None] = []
     for found, token_id in zip(stream.prompt_logprobs, stream.prompt_token_ids, strict=True):
-        if found is None:
-            written.append(None)
-            continue
-        shown: dict[int, tuple[float, int | None]] = {token_id: (found.logprob, None)}
-        for rank, (token, logprob) in enumerate(found.top, 1):
+        shown: dict[int, tuple[float, int | None]] = {token_id: (found.logprob, None)} if found else {}
+        for rank, (token, logprob) in enumerate(found.top if found else (), 1):
             if rank <= most or token == token_id:
                 shown[token] = logprob, rank
-        written.append(
-            {
-                str(token): {"logprob": _finite(logprob), "rank": rank, "decoded_token": texts.of_id(token)}
-                for token, (logprob, rank) in shown.items()
-            }
-        )
+        entries: dict[str, PromptLogprob] = {
+            str(token): {"logprob": _finite(logprob), "rank": rank, "decoded_token": texts.of_id(token)}
+            for token, (logprob, rank) in shown.items()
+        }
+        written.append(entries or None)
     return written
 
 

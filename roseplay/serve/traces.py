@@ -15,7 +15,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
 from urllib.parse import urlsplit
 
 from roseplay.core.request import FinishReason
@@ -123,7 +122,7 @@ class Traces:
 _FAILURES: dict[FinishReason | None, str] = {FinishReason.ERROR: "the request failed", FinishReason.ABORT: "aborted"}
 
 
-def _attributes(answer: Answer) -> dict[str, Any]:
+def _attributes(answer: Answer) -> dict[str, object]:
     """Returns a span's attributes, without undefined ones such as the times of a request that had no token."""
     params, usage, times = answer.streams[0].params, answer.usage(), _times_of(answer.streams)
     attributes = {
