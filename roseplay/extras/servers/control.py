@@ -12,7 +12,7 @@ import httpx
 
 from roseplay.engine.errors import EngineError
 from roseplay.engine.loop_thread import LoopThread
-from roseplay.extras.servers.sentences import object_in, refusal
+from roseplay.extras.servers.sentences import Document, object_in, refusal
 from roseplay.extras.servers.timings import USUAL
 from roseplay.formats.text import one_line
 
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
         return self.content.decode("utf-8", "replace")
 
     @property
-    def document(self) -> dict[str, Any] | None:
+    def document(self) -> Document | None:
         """Its JSON object; ``None`` if it is anything else."""
         return object_in(self.content)
 
@@ -74,7 +74,7 @@ class Control:
         reply = self.get(path, timeout)
         return reply.text if reply.status == 200 else None
 
-    def document(self, path: str) -> dict[str, Any]:
+    def document(self, path: str) -> Document:
         """Returns the JSON object at a path; empty if there is none."""
         reply = self.get(path)
         return (reply.document or {}) if reply.status == 200 else {}
@@ -83,7 +83,7 @@ class Control:
         """Returns the reply to a request, whatever its status; raises the errors of ``ask``."""
         return self.ask("POST", path, json=None if body is None else dict(body))
 
-    def patch(self, path: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def patch(self, path: str, changes: Mapping[str, Any]) -> Document:
         """Send changes and return the reply; raises ``RefusedError`` with the server's message."""
         reply = self.ask("PATCH", path, json=dict(changes))
         if reply.status != 200:

@@ -176,7 +176,7 @@ class HttpEngine(EngineElsewhere):
         path, body = request_of(prompt, params, self.model, self.server.dialect)
         if self._probe is not None and self._probe.on_cpu:
             body.pop("seed", None)  # prompts with one are not split there, see docs/vllm.md
-        token_ids = body["prompt"] if isinstance(body.get("prompt"), list) else []
+        token_ids = ids if isinstance(ids := body.get("prompt"), list) else []
         stream = HttpStream(next(self._ids), token_ids, params, self.abort, submitted_ns, on_update)
         stream.metrics.due_ns = due_ns
         if self._probe is not None and not self._probe.shares:

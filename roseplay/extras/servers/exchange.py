@@ -55,7 +55,7 @@ class Exchanges:
         self._client, self._root, self._live, self._clock, self._lateness = client, root, live, clock, lateness
         self._refusal_s = refusal_s
 
-    async def run(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
+    async def run(self, stream: HttpStream, path: str, body: dict[str, object]) -> None:
         """Feed a stream until it has ended; any error ends it with a message of one line."""
         self._lateness.sent(stream.metrics.due_ns or stream.metrics.submitted_ns, self._clock.now_ns())
         try:
@@ -70,7 +70,7 @@ class Exchanges:
         else:
             self._live.end(stream, reason)
 
-    async def _answer(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:
+    async def _answer(self, stream: HttpStream, path: str, body: dict[str, object]) -> FinishReason:
         for options in list(self._usage):
             try:
                 return await self._ask(stream, path, {**body, "stream_options": options})
@@ -81,7 +81,7 @@ class Exchanges:
                     self._usage.remove(options)
         return await self._ask(stream, path, body)
 
-    async def _ask(self, stream: HttpStream, path: str, body: dict[str, Any]) -> FinishReason:
+    async def _ask(self, stream: HttpStream, path: str, body: dict[str, object]) -> FinishReason:
         """Send the request and read its answer; returns its finish reason."""
 
         async def trace(event: str, info: Any) -> None:

@@ -14,7 +14,7 @@ from roseplay.settings import defaults_of
 _APART = ("logprobs", "prompt_logprobs", "structured_outputs")
 
 
-def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect) -> tuple[str, dict[str, object]]:
     """Returns the path below ``/v1`` and the body of a request: a chat for messages, else a completion.
 
     Raises:
@@ -26,7 +26,7 @@ def request_of(prompt: Any, params: SamplingParams, model: str, dialect: Dialect
     return path, {"model": model, **about, **_sampling_fields(params, dialect), "stream": True}
 
 
-def _prompt_fields(prompt: Any) -> tuple[str, dict[str, Any]]:
+def _prompt_fields(prompt: Any) -> tuple[str, dict[str, object]]:
     if isinstance(prompt, str | Sequence) and not prompt:
         raise ValueError("the prompt is empty: give at least one token")
     if isinstance(prompt, str):
@@ -38,8 +38,8 @@ def _prompt_fields(prompt: Any) -> tuple[str, dict[str, Any]]:
     raise ValueError(f"a prompt is text, chat messages or token ids, not {type(prompt).__name__}")
 
 
-def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, object]:
+    fields: dict[str, object] = {}
     for name, default in defaults_of(SamplingParams).items():
         value = getattr(params, name)
         if value == default and name not in ALWAYS:
@@ -54,7 +54,7 @@ def _sampling_fields(params: SamplingParams, dialect: Dialect) -> dict[str, Any]
     return fields
 
 
-def _structure(structure: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+def _structure(structure: Mapping[str, Any], dialect: Dialect) -> dict[str, object]:
     if dialect.structures:
         return {"structured_outputs": structure}
     if "json" not in structure:

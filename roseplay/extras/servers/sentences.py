@@ -13,6 +13,7 @@ from roseplay.formats.json_text import tolerant_json
 from roseplay.formats.text import one_line
 
 MOST_REFUSAL = 1 << 16  # bytes of a refusal that are read: the reason comes first
+Document = Mapping[str, Any]  # a JSON object from a server; what is in it has yet to be checked
 _TITLE = re.compile(r"<title[^<>]*>([^<]+)", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>?")
 
@@ -29,7 +30,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-def object_in(body: bytes) -> dict[str, Any] | None:
+def object_in(body: bytes) -> Document | None:
     """Returns the JSON object in a reply or an event; ``None`` if it is anything else."""
     try:
         document = tolerant_json(body)
@@ -55,7 +56,7 @@ def with_text(sentence: str, body: bytes) -> str:
     return f"{sentence}: {excerpt}" if excerpt else sentence
 
 
-def sentence_in(document: Mapping[str, Any] | None) -> str | None:
+def sentence_in(document: Document | None) -> str | None:
     """Returns the message in an error's JSON, in OpenAI's, FastAPI's or a plain format."""
     for name in ("error", "detail", "message"):
         value = (document or {}).get(name)
@@ -68,7 +69,7 @@ def sentence_in(document: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _fault(fault: Mapping[str, Any]) -> str | None:
+def _fault(fault: Document) -> str | None:
     """Returns a validation error of FastAPI's with the field that it concerns."""
     place, message = fault.get("loc"), fault.get("msg")
     field = ".".join(str(part) for part in place[1:]) if isinstance(place, list) else ""

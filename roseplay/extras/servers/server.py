@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx
 from pydantic import BaseModel, Field
@@ -18,7 +18,7 @@ from roseplay.engine.telemetry import Load, LoadEvent
 from roseplay.extras.servers.control import Control, Reply
 from roseplay.extras.servers.dialects import DIALECTS, UNKNOWN, Dialect
 from roseplay.extras.servers.load import LoadNames, load_names, read_blocks, read_load
-from roseplay.extras.servers.sentences import failure, refusal
+from roseplay.extras.servers.sentences import Document, failure, refusal
 from roseplay.extras.servers.server_settings import SERVER_INFO_PATH, settings_in
 from roseplay.extras.servers.shapes import Maybe, Name, Text
 from roseplay.settings import settings_of
@@ -235,14 +235,14 @@ def _metrics(control: Control) -> tuple[str | None, str]:
     return fallback
 
 
-def _document(control: Control, path: str) -> dict[str, Any]:
+def _document(control: Control, path: str) -> Document:
     """Returns the JSON object at a path; empty if there is none, or the route fails or hangs."""
     with suppress(httpx.HTTPError):
         return control.document(path)
     return {}
 
 
-def knobs_in(document: Mapping[str, Any]) -> Knobs | None:
+def knobs_in(document: Document) -> Knobs | None:
     """Returns the knobs of a runtime config; ``None`` if it has none, or has values that are unknown here."""
     knobs = document.get("knobs")
     if not isinstance(knobs, dict):

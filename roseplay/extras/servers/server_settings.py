@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from roseplay.extras.servers.sentences import Document
 from roseplay.extras.servers.shapes import Maybe, Name
 from roseplay.formats.json_schema import FAR
 
@@ -31,7 +32,7 @@ class _ServerInfo(BaseModel):
     vllm_config: Maybe[dict[str, Maybe[dict[str, Any]]]] = None
 
 
-def settings_in(document: dict[str, Any]) -> dict[str, bool | int | float | str]:
+def settings_in(document: Document) -> dict[str, bool | int | float | str]:
     """Returns settings by vLLM's names from a reply at ``SERVER_INFO_PATH``; those that cannot be read are left out."""
     sections = _ServerInfo.model_validate(document).vllm_config or {}
     reported = {

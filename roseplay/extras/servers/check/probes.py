@@ -6,7 +6,8 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import httpx
 
@@ -14,7 +15,7 @@ from roseplay.extras.servers.check.server import Server
 from roseplay.extras.servers.control import Reply
 from roseplay.extras.servers.dialects import DIALECTS
 from roseplay.extras.servers.load import load_names, read_load
-from roseplay.extras.servers.sentences import sentence_in, with_text
+from roseplay.extras.servers.sentences import Document, sentence_in, with_text
 
 Found = Literal["yes", "no", "partly", "unknown"]
 LEAVES_WITHIN_S = 3.0
@@ -30,7 +31,7 @@ class Finding:
 
 
 Probe = Callable[[Server], Finding]
-Look = Callable[[dict[str, Any]], Finding]
+Look = Callable[[Document], Finding]
 PROBES: dict[str, Probe] = {}  # by feature, in the order in which they run
 NEEDED = ("chats", "streams")  # without these, nothing else can be checked
 
@@ -50,12 +51,7 @@ def findings(server: Server) -> Iterator[tuple[str, Finding]]:
 
 def _probe(name: str) -> Callable[[Probe], Probe]:
     """Registers a function as the probe of a feature."""
-
-    def register(probe: Probe) -> Probe:
-        PROBES[name] = probe
-        return probe
-
-    return register
+    return partial(PROBES.setdefault, name)
 
 
 def _of_answer(name: str, ask: Callable[[Server], Reply]) -> Callable[[Look], Look]:
@@ -90,12 +86,12 @@ def _yes_if(condition: object, detail: str = "", otherwise: str = "") -> Finding
 
 
 @_of_answer("chats", lambda server: server.chat())
-def _chats(body: dict[str, Any]) -> Finding:
+def _chats(body: Document) -> Finding:
     return _yes_if(body["choices"][0]["message"]["content"] is not None)
 
 
 @_of_answer("completions", lambda server: server.complete())
-def _completions(body: dict[str, Any]) -> Finding:
+def _completions(body: Document) -> Finding:
     return _yes_if("text" in body["choices"][0])
 
 
@@ -112,7 +108,7 @@ def _streams(server: Server) -> Finding:
 
 
 @_of_answer("finish_reason", lambda server: server.chat(_LONG, max_tokens=2))
-def _finish_reason(body: dict[str, Any]) -> Finding:
+def _finish_reason(body: Document) -> Finding:
     reason = body["choices"][0]["finish_reason"]
     return _yes_if(reason == "length", otherwise=f"{reason!r} where the limit of tokens was reached")
 
@@ -121,7 +117,7 @@ def _finish_reason(body: dict[str, Any]) -> Finding:
 
 
 @_of_answer("usage", lambda server: server.chat())
-def _usage(body: dict[str, Any]) -> Finding:
+def _usage(body: Document) -> Finding:
     usage = body["usage"]
     whole = usage["prompt_tokens"] + usage["completion_tokens"] == usage["total_tokens"]
     return _yes_if(whole, otherwise=f"{usage['total_tokens']} total tokens are not prompt plus completion")
@@ -136,7 +132,7 @@ def _usage_of_streams(server: Server) -> Finding:
 
 
 @_of_answer("cached tokens", lambda server: (server.chat(_LONG), server.chat(_LONG))[1])
-def _cached_tokens(body: dict[str, Any]) -> Finding:
+def _cached_tokens(body: Document) -> Finding:
     details = body["usage"].get("prompt_tokens_details") or {}
     cached = details.get("cached_tokens") or (body.get("timings") or {}).get("cache_n")
     if cached is None:
@@ -146,7 +142,7 @@ def _cached_tokens(body: dict[str, Any]) -> Finding:
 
 
 @_of_answer("times of a request", lambda server: server.chat())
-def _timings(body: dict[str, Any]) -> Finding:
+def _timings(body: Document) -> Finding:
     whose = {"metrics": "vLLM's metrics", "timings": "llama.cpp's timings"}
     names = [name for name in whose if isinstance(body.get(name), dict)]
     return _yes_if(names, ", ".join(whose[name] for name in names), "an answer has none")
@@ -156,7 +152,7 @@ def _timings(body: dict[str, Any]) -> Finding:
 
 
 @_of_answer("n", lambda server: server.chat(n=2, temperature=1))
-def _several(body: dict[str, Any]) -> Finding:
+def _several(body: Document) -> Finding:
     return _yes_if(len(body["choices"]) == 2, otherwise="n is ignored")
 
 
@@ -176,13 +172,14 @@ def _seed(server: Server) -> Finding:
 
 @_probe("stop")
 def _stop(server: Server) -> Finding:
-    text = server.chat(temperature=0, max_tokens=12).document["choices"][0]["message"]["content"]  # type: ignore[index]
+    told = server.chat(temperature=0, max_tokens=12).document or {}
+    text = told["choices"][0]["message"]["content"]
     word = next((word for word in re.findall(r"\w{2,}", text)[1:]), None)
     if word is None:
         return Finding("unknown", "the model said too little")
     expected = text[: text.index(word)]
 
-    def look(body: dict[str, Any]) -> Finding:
+    def look(body: Document) -> Finding:
         choice = body["choices"][0]
         shown = choice["message"]["content"]
         return _yes_if(
@@ -194,7 +191,7 @@ def _stop(server: Server) -> Finding:
 
 
 @_of_answer("logprobs", lambda server: server.chat(logprobs=True, top_logprobs=2))
-def _logprobs(body: dict[str, Any]) -> Finding:
+def _logprobs(body: Document) -> Finding:
     content = (body["choices"][0].get("logprobs") or {}).get("content")
     if not content:
         return Finding("no", "logprobs are ignored")
@@ -202,7 +199,7 @@ def _logprobs(body: dict[str, Any]) -> Finding:
 
 
 @_of_answer("echo with logprobs", lambda server: server.complete(echo=True, logprobs=1, max_tokens=1))
-def _echo(body: dict[str, Any]) -> Finding:
+def _echo(body: Document) -> Finding:
     choice = body["choices"][0]
     if not choice["text"].startswith("Once upon a time"):
         return Finding("no", "echo is ignored")
@@ -211,13 +208,13 @@ def _echo(body: dict[str, Any]) -> Finding:
 
 
 @_of_answer("token ids as prompt", lambda server: server.complete([10, 11, 12]))
-def _token_ids(body: dict[str, Any]) -> Finding:
+def _token_ids(body: Document) -> Finding:
     count = (body.get("usage") or {}).get("prompt_tokens")
     return _yes_if(count in (3, 4), otherwise=f"3 token ids counted as {count}")  # some add a BOS token
 
 
 @_of_answer("ignore_eos", lambda server: server.chat(ignore_eos=True, max_tokens=200))
-def _ignore_eos(body: dict[str, Any]) -> Finding:
+def _ignore_eos(body: Document) -> Finding:
     count = body["usage"]["completion_tokens"]
     return _yes_if(count == 200, otherwise=f"the answer ended after {count} of 200 tokens")
 
@@ -267,7 +264,7 @@ def _metrics(server: Server) -> Finding:
 
 
 @_of_answer("runtime_config", lambda server: server.get("/v1/runtime_config"))
-def _runtime_config(body: dict[str, Any]) -> Finding:
+def _runtime_config(body: Document) -> Finding:
     return Finding("yes", f"{len(body.get('knobs', body))} knobs")
 
 

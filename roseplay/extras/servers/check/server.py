@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from roseplay.extras.servers.control import Control, Reply
+from roseplay.extras.servers.sentences import Document
 from roseplay.extras.servers.server import models_in
 from roseplay.extras.servers.sse import EventParser
 from roseplay.formats.json_text import tolerant_json
@@ -25,7 +26,7 @@ class Events:
     """The events of a stream that was read to its end, or up to the limits of time and size for a short answer."""
 
     status: int
-    chunks: list[dict[str, Any]] = field(default_factory=list)  # the JSON of each, without the final ``[DONE]``
+    chunks: list[Document] = field(default_factory=list)  # the JSON of each, without the final ``[DONE]``
     times_s: list[float] = field(default_factory=list)  # when each arrived, in seconds since the request
     done: bool = False  # whether the stream ended with ``[DONE]``
 
@@ -74,7 +75,7 @@ class Server(Control):
         """Request the completion of one prompt."""
         return self.post("/v1/completions", {"model": self.model, "prompt": prompt, "max_tokens": 8, **fields})
 
-    def _chat_body(self, content: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _chat_body(self, content: str, fields: Mapping[str, Any]) -> dict[str, object]:
         messages = [{"role": "user", "content": content}]
         return {"model": self.model, "messages": messages, "max_tokens": 8, **fields}
 
