@@ -36,36 +36,22 @@ class NotOfferedError(ValueError):
 
 @dataclasses.dataclass(eq=False)
 class Start:
-    """One start of an engine.
-
-    Attributes:
-        model, config: of the engine.
-        name: the model's display name.
-        knobs: the engine's initial knobs.
-        told: whether clients may read why it fails, see ``StartStatus``.
-        carried: whether these are of the previous engine: those that this one cannot have are left out.
-        ids: numbers its requests, and those of later engines.
-        page_is_made: set once this process has imported what the page needs. Two threads that import large libraries
-            slow each other down, and the page comes first; a worker's process loads its model meanwhile.
-        after: the previous playground, which has ended.
-        number: counts the successful starts.
-        cancelled: set to cancel the start.
-        status: its progress.
-        playground: set once the engine is live.
-    """
+    """One start of an engine; ``status`` is its progress."""
 
     model: str
-    name: str
+    name: str  # the model's display name
     config: EngineConfig
-    knobs: Mapping[str, Any]
-    ids: itertools.count[int]
+    knobs: Mapping[str, Any]  # the initial ones
+    ids: itertools.count[int]  # numbers its requests, and those of later engines
+    # Set once this process has imported what the page needs. Two threads that import large libraries slow each other
+    # down, and the page comes first; a worker's process loads its model meanwhile.
     page_is_made: threading.Event
-    told: bool = True
-    after: Playground | None = None
-    number: int = 1
-    carried: bool = False
-    cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
-    playground: Playground | None = None
+    told: bool = True  # whether clients may read why it fails, see ``StartStatus``
+    after: Playground | None = None  # the previous one, which has ended
+    number: int = 1  # counts the successful starts
+    carried: bool = False  # whether the knobs are of the previous engine: those that this one cannot have are left out
+    cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)  # set to cancel the start
+    playground: Playground | None = None  # set once the engine is live
 
     def __post_init__(self) -> None:
         self.status = StartStatus(self.name, told=self.told)
@@ -144,7 +130,7 @@ class EngineHost:
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
         return self.playground.recording(tab_id)
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, object]:
         return self.playground.recorded()
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:

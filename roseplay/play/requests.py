@@ -10,16 +10,11 @@ from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 
 
 class Requests:
-    """Submits and aborts requests. Thread-safe.
-
-    Attributes:
-        engine: computes them.
-        registry: what is known about each request, for frames and recordings.
-    """
+    """Submits and aborts requests. Thread-safe."""
 
     def __init__(self, engine: EngineLike) -> None:
         self.engine = engine
-        self.registry = RequestRegistry(engine.info.block_size)
+        self.registry = RequestRegistry(engine.info.block_size)  # for frames and recordings
 
     def submit(
         self,

@@ -31,19 +31,14 @@ class Playing(Protocol):
 
 
 class Tab:
-    """One tab of one browser: its lanes, settings and unfinished requests.
-
-    Attributes:
-        traffic: the newest of each kind, which may have ended.
-        demo: the demo that is playing in it.
-    """
+    """One tab of one browser: its lanes, settings and unfinished requests."""
 
     def __init__(self, tab_id: str, now: float) -> None:
         self.tab_id = tab_id
         self.lanes: dict[int, Lane] = {}
         self.settings = TabSettings()
-        self.traffic: dict[str, OpenLoop] = {}
-        self.demo: Playing | None = None
+        self.traffic: dict[str, OpenLoop] = {}  # the newest of each kind, which may have ended
+        self.demo: Playing | None = None  # the last one that was played in it
         self.last_seen = now
         self._lock = threading.Lock()
         self._requests: list[TrackedRequest] = []
@@ -101,7 +96,7 @@ class Tab:
         turns = (turn for lane in list(self.lanes.values()) for turn in lane.chat.turns)
         return next((turn.tracked for turn in turns if turn.request_id == request_id), None)
 
-    def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, Any]]:
+    def updates(self, have: str, now_ns: int, ms: Callable[[int], float]) -> list[dict[str, object]]:
         """Returns the parts of its lanes that this tab lacks, see ``lanes.parse_seen`` and ``Lane.update``."""
         seen = parse_seen(have)
         updates = (lane.update(seen.get(lane.number), now_ns, ms) for lane in list(self.lanes.values()))

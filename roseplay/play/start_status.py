@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from roseplay.core.progress import STAGES, Progress
 from roseplay.formats.numbers import megabytes_text
@@ -87,16 +86,12 @@ class StartStatus:
         told: whether clients may read why it failed, which may name files of this machine; otherwise only ``failure``
             has it.
         clock: seconds.
-
-    Attributes:
-        failure: why it failed; None unless it has.
-        note: why the previous start failed, if this one recovers from that; otherwise "".
     """
 
     def __init__(self, model: str, clock: Callable[[], float] = time.monotonic, *, told: bool = True) -> None:
         self.model, self.told = model, told
         self.failure: Failure | None = None
-        self.note = ""
+        self.note = ""  # why the previous start failed, if this one recovers from that
         self._awaited = ""
         self._clock = clock
         self._lock = threading.Lock()
@@ -166,7 +161,7 @@ class StartStatus:
                 return "", self._sentence(), None
             return stage.title, f"{self._sentence()} {stage.seconds(self._clock()):.0f} s", stage.share
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns the whole status, for the page."""
         with self._lock:
             now, failure = self._clock() if self._failed_at is None else self._failed_at, self.failure

@@ -32,16 +32,13 @@ class TrafficService:
     Args:
         tabs: the sources of traffic.
         requests: submits it.
-
-    Attributes:
-        newest_burst: the last burst that was begun.
     """
 
     def __init__(self, tabs: Tabs, requests: Requests) -> None:
         self._engine, self._tabs, self._requests = requests.engine, tabs, requests
         self._burst_ids = itertools.count(1)
         self._seeds = itertools.count(_FIRST_SEED)
-        self.newest_burst: Burst | None = None
+        self.newest_burst: Burst | None = None  # the last one that was begun
 
     def burst(
         self,

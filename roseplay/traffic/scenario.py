@@ -45,48 +45,29 @@ class Params(Input):
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Traffic that demonstrates what one switch does.
+    """Traffic that demonstrates what one switch does."""
 
-    Attributes:
-        name: as given on the command line.
-        title, card: displayed name and one-line description.
-        look: two sentences: what to look for, and what it costs.
-        watch: the figure that should improve, see ``run_figures.FIGURES``.
-        price: the figure that gets worse in return, if any.
-        mix: how its prompts relate.
-        prompt: text of each prompt, instead of the texts of the source.
-        prompt_tokens: mean length of its prompts, to which the mix is scaled; ``None`` for the mix as it is.
-        num_requests: requests in a run.
-        tenants: whose the requests are, in turn; empty for nobody's.
-        structured_outputs: what the answers of some requests follow, as of ``SamplingParams``; ``None`` for free text.
-        structured_every: every how many requests have it, beginning with the first.
-        arrivals: all at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
-        concurrency: clients that each send their next request when the last is answered, in place of arrivals in time.
-        max_new_tokens: exact length of each answer; end-of-sequence tokens are ignored.
-        knobs, config: knobs, and fields of ``EngineConfig``, that both arms set.
-        compared, compared_config: those that each arm sets to its own value, in the order of ``SIDES``.
-    """
-
-    name: str
-    title: str
-    card: str
-    look: tuple[str, str]
-    watch: str
-    price: str | None = None
-    mix: PromptMix = KINDS["unique"]
-    prompt: str | None = None
-    prompt_tokens: int | None = None
-    num_requests: int = 32
-    tenants: tuple[str, ...] = ()
-    structured_outputs: str | None = None
-    structured_every: int = 1
+    name: str  # as given on the command line
+    title: str  # as it is displayed
+    card: str  # one line of description
+    look: tuple[str, str]  # two sentences: what to look for, and what it costs
+    watch: str  # the figure that should improve, see ``run_figures.FIGURES``
+    price: str | None = None  # the figure that gets worse in return, if any
+    mix: PromptMix = KINDS["unique"]  # how its prompts relate
+    prompt: str | None = None  # text of each prompt, instead of the texts of the source
+    prompt_tokens: int | None = None  # mean length of its prompts, to which the mix is scaled if it is given
+    num_requests: int = 32  # in a run
+    tenants: tuple[str, ...] = ()  # whose the requests are, in turn; empty for nobody's
+    structured_outputs: str | None = None  # what some answers follow, as of ``SamplingParams``; ``None`` for free text
+    structured_every: int = 1  # every how many requests have it, beginning with the first
+    # All at once, at a fixed interval, or independent of each other; the latter two at ``rate_per_s``.
     arrivals: Literal["burst", "interval", "poisson"] = "burst"
     rate_per_s: float | None = None
-    concurrency: int | None = None
-    max_new_tokens: int = 8
-    knobs: Mapping[str, Any] = field(default_factory=dict)
-    compared: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
+    concurrency: int | None = None  # clients that each send when their last is answered, in place of arrivals in time
+    max_new_tokens: int = 8  # exact length of each answer; end-of-sequence tokens are ignored
+    knobs: Mapping[str, Any] = field(default_factory=dict)  # that both arms set
+    compared: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # of each arm, in the order of ``SIDES``
+    config: Mapping[str, Any] = field(default_factory=dict)  # the same for fields of ``EngineConfig``
     compared_config: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

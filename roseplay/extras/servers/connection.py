@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import httpx
 
@@ -28,16 +27,13 @@ class Connection:
 
     Each request has a connection of its own, however many there are, and never waits here for another to end. A stream
     may be silent for any length of time: ``Monitor`` checks whether the server is still there.
-
-    Attributes:
-        lateness: how late requests are sent and answers read here.
     """
 
     def __init__(
         self, control: Control, live: RemoteStreams, clock: Clock, timings: Timings, *, counts_chunks: bool = False
     ) -> None:
         self._live = live
-        self.lateness = Lateness(clock)
+        self.lateness = Lateness(clock)  # with which requests are sent and answers read here
         self._control = control
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._client = _client(control.headers, timings.keep_idle_s)
@@ -51,7 +47,7 @@ class Connection:
 
     # -- any thread
 
-    def start(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
+    def start(self, stream: HttpStream, path: str, body: dict[str, object]) -> None:
         """Send a request whose stream is already live."""
         self._call(partial(self._start, stream, path, body))
 
@@ -78,7 +74,7 @@ class Connection:
 
     # -- the loop's thread
 
-    def _start(self, stream: HttpStream, path: str, body: dict[str, Any]) -> None:
+    def _start(self, stream: HttpStream, path: str, body: dict[str, object]) -> None:
         if stream.finished:
             return
         task = asyncio.get_running_loop().create_task(self._exchanges.run(stream, path, body))

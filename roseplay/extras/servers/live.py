@@ -23,15 +23,12 @@ class RemoteStreams(LiveStreams[HttpStream]):
 
     Args:
         capabilities: as found while attaching; those that an answer proves are added.
-
-    Attributes:
-        heard_ns: time of the last arrival from the server.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Clock, capabilities: Capabilities) -> None:
         super().__init__(telemetry, clock)
         self.capabilities = capabilities
-        self.heard_ns = clock.now_ns()
+        self.heard_ns = clock.now_ns()  # time of the last arrival from the server
         self._name = f"roseplay-{uuid.uuid4().hex[:12]}-"
         self._fresh: dict[HttpStream, None] = {}  # with tokens that have not been published
 

@@ -31,9 +31,6 @@ class Monitor:
 
     Args:
         look_at_knobs: reads the server's settings, if it has any; called at each poll that it answers.
-
-    Attributes:
-        wrong: one line on what is wrong with the server; None while it is healthy.
     """
 
     def __init__(
@@ -47,7 +44,7 @@ class Monitor:
         timings: Timings,
         look_at_knobs: Callable[[], object],
     ) -> None:
-        self.wrong: str | None = None
+        self.wrong: str | None = None  # one line on what is wrong with the server
         self._look_at_knobs = look_at_knobs
         self._server, self._control, self._live, self._connection = server, control, live, connection
         self._telemetry, self._clock, self._timings = telemetry, clock, timings

@@ -21,16 +21,11 @@ _MARK = re.compile(r"(\*\*|\[\[|\]\]|\{\w+\})")
 
 
 class Segment(NamedTuple):
-    """Part of a caption: a figure, or the words between two.
-
-    Attributes:
-        style: ``BOLD``, ``VALUE`` or "".
-        figure: its name; "" for words.
-    """
+    """Part of a caption: a figure, or the words between two."""
 
     text: str
-    style: str = ""
-    figure: str = ""
+    style: str = ""  # ``BOLD``, ``VALUE`` or ""
+    figure: str = ""  # its name; "" for words
 
 
 Caption = list[Segment]
