@@ -10,7 +10,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
 from roseplay.formats.segments import plain
 from roseplay.play.demos.clients import ClientSize, client_size
-from roseplay.play.demos.script import STORIES, Demo, DemoBurst, DemoChats, Scene
+from roseplay.play.demos.script import STORIES, Demo, Scene
 from roseplay.play.story.caption import Caption, longest
 from roseplay.traffic.pace import LEAST_ANSWER, SHRINK, Conditions, Size, Speed, answered_s, fitted, slow_motion
 from roseplay.traffic.prompts import PromptMix
@@ -67,25 +67,26 @@ def plan(
         return _with_clients(demo, client_size(info, config or EngineConfig()))
     acts = list(_acts(demo, knobs))
     sharing = all(under.sharing for _, under in acts)
-    usual = size = _size_of(next((scene.burst for scene, _ in acts if scene.burst), None) or acts[0][0].chats)
+    measured = next((replace(scene, chats=None) for scene, _ in acts if scene.burst), acts[0][0])
+    usual = size = _size_of(measured)
+    takes_s, factor = [demo.watched_s] * len(acts), 1.0
+    if speed is not None:
 
-    def longest_s(size: Size, speed: Speed) -> float:
-        return max(_takes_s(scene, under, size, usual, speed) for scene, under in acts)
+        def estimates(size: Size) -> list[float]:
+            return [answered_s(_size_of(_sized(scene, size, usual)), speed, under) for scene, under in acts]
 
-    if speed is None:
-        takes_s, factor = [demo.watched_s] * len(acts), 1.0
-    else:
-        largest = fitted(usual, lambda one: longest_s(one, speed), FILLED_S if demo.fills_pool else ANSWERED_S)
-        size = _filling(demo, largest, sharing, info) if demo.fills_pool else largest
+        size = fitted(usual, lambda one: max(estimates(one)), FILLED_S if demo.fills_pool else ANSWERED_S)
+        if demo.fills_pool:
+            size = _filling(demo, size, sharing, info)
         if demo.slow_prompts:
             _check_prompts_take_time(demo, size, acts[0][1], speed)
-        takes_s = [_takes_s(scene, under, size, usual, speed) for scene, under in acts]
+        takes_s = estimates(size)
         factor = slow_motion(max(takes_s), demo.watched_s)
         takes_s = [factor * seconds for seconds in takes_s]
     # The largest one that cuts the prompt tokens into enough portions, otherwise the smallest.
     prompt_tokens = size.prompt_tokens(sharing=sharing)
     budget = next((budget for budget in BUDGETS if _PORTIONS * budget <= prompt_tokens), BUDGETS[-1])
-    scenes = tuple(_sized(demo, size, usual, budget))
+    scenes = tuple(_budgeted(_sized(scene, size, usual), budget) for scene in demo.scenes)
     sized = replace(demo, knobs={**demo.knobs, "slow_motion": factor}, scenes=scenes)
     longest = iter(takes_s)
     seconds = tuple(_lasts_s(scene, next(longest) if scene.burst or scene.chats else 0.0) for scene in demo.scenes)
@@ -116,11 +117,14 @@ def _with_clients(demo: Demo, size: ClientSize) -> Plan:
     return Plan(demo=sized, seconds=tuple(seconds), slow_motion=1.0, budget=0, span_ms=SPANS_MS[-1], client=size)
 
 
-def _size_of(traffic: DemoBurst | DemoChats | None) -> Size:
-    assert traffic is not None  # a demo has bursts, chats or clients
-    if isinstance(traffic, DemoBurst):
-        return Size(requests=traffic.size, answer=traffic.answer, mix=traffic.prompts)
-    return Size(requests=len(traffic.prompts), answer=traffic.answer, mix=PromptMix())
+def _size_of(scene: Scene) -> Size:
+    """Returns what a scene sends at once: a burst, chats or both, which is then as large a burst."""
+    burst, chats = scene.burst, scene.chats
+    prompts = len(chats.prompts) if chats else 0
+    if burst:
+        return Size(requests=burst.size + prompts, answer=burst.answer, mix=burst.prompts)
+    assert chats is not None  # a demo has bursts, chats or clients
+    return Size(requests=prompts, answer=chats.answer, mix=PromptMix())
 
 
 def _acts(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[Scene, Conditions]]:
@@ -144,29 +148,20 @@ def _acts(demo: Demo, knobs: Mapping[str, Any]) -> Iterator[tuple[Scene, Conditi
             )
 
 
-def _takes_s(scene: Scene, under: Conditions, size: Size, usual: Size, speed: Speed) -> float:
-    """Returns the estimated seconds until a scene's traffic is answered, if its demo has a ``size`` other than usual."""
-    prompts = len(scene.chats.prompts) if scene.chats else 0
-    if scene.burst:
-        return answered_s(replace(size, requests=size.requests + prompts), speed, under)
-    return answered_s(replace(_size_of(scene.chats), answer=_answer(scene.chats, size, usual)), speed, under)
+def _sized(scene: Scene, size: Size, usual: Size) -> Scene:
+    """Returns a scene whose burst has this size; the chats' answers shrink as those of the size do."""
+    burst, chats = scene.burst, scene.chats
+    if burst:
+        burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
+    if chats:
+        chats = replace(chats, answer=max(LEAST_ANSWER, round(chats.answer * size.answer / usual.answer)))
+    return replace(scene, burst=burst, chats=chats)
 
 
-def _answer(chats: DemoChats | None, size: Size, usual: Size) -> int:
-    """Returns the tokens of the chats' answers, which shrink as those of the size do."""
-    return max(LEAST_ANSWER, round(chats.answer * size.answer / usual.answer)) if chats else 0
-
-
-def _sized(demo: Demo, size: Size, usual: Size, budget: int) -> Iterator[Scene]:
-    for scene in demo.scenes:
-        burst, chats, knobs = scene.burst, scene.chats, dict(scene.knobs)
-        if knobs.get("prefill_max_tokens"):
-            knobs["prefill_max_tokens"] = min(budget, knobs["prefill_max_tokens"])
-        if burst:
-            burst = replace(burst, size=size.requests, answer=size.answer, mix=size.mix)
-        if chats:
-            chats = replace(chats, answer=_answer(chats, size, usual))
-        yield replace(scene, burst=burst, chats=chats, knobs=knobs)
+def _budgeted(scene: Scene, budget: int) -> Scene:
+    """Returns a scene that sets a prefill budget of at most this, if it sets one."""
+    limit = scene.knobs.get("prefill_max_tokens")
+    return replace(scene, knobs={**scene.knobs, "prefill_max_tokens": min(budget, limit)}) if limit else scene
 
 
 def _check_prompts_take_time(demo: Demo, size: Size, under: Conditions, speed: Speed) -> None:
