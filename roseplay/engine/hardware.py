@@ -33,7 +33,7 @@ class Hardware(Protocol):
     def tokenizer(self, model: Any, config: EngineConfig) -> Any:
         """Returns the model's own tokenizer or, where only its config is at hand, that of the embedded model."""
 
-    def origins(self, model: Any, config: EngineConfig, num_blocks: int) -> dict[str, Any]:
+    def origins(self, model: Any, config: EngineConfig, num_blocks: int) -> dict[str, object]:
         """Returns where every number of the engine comes from, for the page. Raises ``ValueError``."""
 
     def measured_loads(self, info: EngineInfo, config: EngineConfig) -> list[MeasuredLoad]:

@@ -61,7 +61,7 @@ class BlockTabs:
         return any(tracked.tab == tab_id for holder in info.holders if (tracked := self._registry.get(holder)))
 
 
-def describe_block(info: BlockInfo, tokenizer: Any, *, readable: bool) -> dict[str, Any]:
+def describe_block(info: BlockInfo, tokenizer: Any, *, readable: bool) -> dict[str, object]:
     """Returns a block as JSON; ``depth`` counts from its prompt's first block, ``text`` is null unless ``readable``."""
     described = asdict(info)
     ids, text = described.pop("token_ids"), None

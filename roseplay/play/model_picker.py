@@ -68,7 +68,7 @@ class ModelPicker:
 
     # -- the list
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns the loaded model, those that can be loaded, and the memory for them."""
         entries, complete = (given(self._models, self._catalog), True) if self._models else self._catalog.entries()
         (room, on_gpu), simulates = self._room(), self._host.config.run_as is not None
@@ -96,7 +96,7 @@ class ModelPicker:
             return list(entries)
         return [*given([model], self._catalog), *entries]
 
-    def _about(self, entry: ModelEntry, room: int | None, on_gpu: bool, *, current: bool) -> dict[str, Any]:
+    def _about(self, entry: ModelEntry, room: int | None, on_gpu: bool, *, current: bool) -> dict[str, object]:
         too_large = _too_large(entry, room, on_gpu)
         fits = None if entry.weight_bytes is None or room is None else too_large is None
         return {

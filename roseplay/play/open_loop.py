@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.engine.errors import EngineBusyError, EngineError
@@ -56,7 +55,7 @@ class OpenLoop(ABC):
     def running(self) -> bool:
         return self._ended_ns is None and not self._stopping.is_set()
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns whether it is running, how much was sent and answered, and why it stopped by itself, if it did."""
         sent = self._sent
         unfinished = [tracked for tracked in self._unfinished if not tracked.finished]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.formats.text import shown
@@ -34,7 +33,7 @@ class FileTraffic(OpenLoop):
         super().__init__("roseplay-own", is_watched, clock)
         self._file, self._seed, self._sender = file, seed, send
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns the loop's figures with the file's and the seed."""
         return {**super().figures(), **self._file.figures(), "seed": self._seed}
 

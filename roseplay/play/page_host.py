@@ -35,7 +35,7 @@ class PageHost(Served, Protocol):
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
         """Yields the run so far, line by line, with only the texts of this tab's requests."""
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, object]:
         """Returns how much of the run has been kept, see ``Recorder.figures``."""
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:

@@ -67,13 +67,13 @@ class ReplayServer:
         """Yields the file, line by line, with all texts: its owner shows it to everyone who can reach the page."""
         return iter(self._lines)
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, object]:
         """Returns the same as ``Recorder.figures``, for the file."""
         return dict(self._figures)
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         """Returns an empty snapshot: the page does not poll in a replay, and for other clients nothing ever happens."""
         snapshot = {"info": dataclasses.asdict(self.engine.info), "knobs": self._knobs, "t": 0.0, "requests": []}
-        more: dict[str, Any] = {"blocks": [], "stats": None, "burst": None}
+        more: dict[str, object] = {"blocks": [], "stats": None, "burst": None}
         head = {"boot_id": self.boot_id, "next": 1, "reset": True, "snapshot": {**snapshot, **more}, "now": 0.0}
         return encode({**head, "health": None, "frames": [], "own": {"lanes": []}})

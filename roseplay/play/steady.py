@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from roseplay.clock import SYSTEM_CLOCK, Clock
 from roseplay.formats.text import shown
@@ -68,7 +67,7 @@ class SteadyTraffic(OpenLoop):
         """Continue with another plan: request numbers go on, and the next one comes after a gap at the new rate."""
         self._order = plan, send
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns the loop's figures with the plan's."""
         plan = self.plan
         return {**super().figures(), **dataclasses.asdict(plan), "label": LABELS[plan.kind]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
@@ -31,12 +31,12 @@ def api_router(served: Served, names: ModelNames, traces: Traces | None = None) 
     router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
     @router.get("/models")
-    def models() -> dict[str, Any]:
+    def models() -> dict[str, object]:
         engine = served.engine
         return {"object": "list", "data": [_model(engine, name) for name in names.listed(engine)]}
 
     @router.get("/models/{name:path}")
-    def model(name: str) -> dict[str, Any]:
+    def model(name: str) -> dict[str, object]:
         names.check(served.engine, name)
         return _model(served.engine, name)
 
@@ -64,7 +64,7 @@ def api_router(served: Served, names: ModelNames, traces: Traces | None = None) 
     return router
 
 
-def _model(engine: EngineLike, name: str) -> dict[str, Any]:
+def _model(engine: EngineLike, name: str) -> dict[str, object]:
     about = {"id": name, "object": "model", "created": 0, "owned_by": "roseplay"}
     return {**about, "max_model_len": engine.info.max_model_len}
 

@@ -127,7 +127,7 @@ def _engine_router(served: Served, names: ModelNames) -> APIRouter:
         return Response()
 
     @router.post("/tokenize")
-    async def tokens(body: TokenizeBody) -> dict[str, Any]:
+    async def tokens(body: TokenizeBody) -> dict[str, object]:
         """The token ids of a text, or of a chat with the model's template."""
         names.check(served.engine, body.model)
         return await served.submissions.run(tokenize, served.engine, body)
@@ -144,7 +144,7 @@ def _engine_router(served: Served, names: ModelNames) -> APIRouter:
         return {"server_load": served.engine.num_unfinished}
 
     @router.get("/tokenizer_info")
-    def info() -> dict[str, Any]:
+    def info() -> dict[str, object]:
         """The tokenizer's class, chat template and named tokens."""
         return tokenizer_info(served.engine)
 

@@ -21,12 +21,12 @@ def runtime_config_router(served: Served) -> APIRouter:
     router = APIRouter(prefix=PREFIX, route_class=OpenAIRoute)
 
     @router.get("/runtime_config")
-    def read() -> dict[str, Any]:
+    def read() -> dict[str, object]:
         """All knobs, and those that vLLM has under its names."""
         return _document(served.engine.knobs)
 
     @router.patch("/runtime_config")
-    def change(changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+    def change(changes: Annotated[dict[str, Any], Body()]) -> dict[str, object]:
         """Change any of them, under either name; all or none. They act from the next step on."""
         try:
             return _document(served.set_knobs(_under_our_names(changes)))
@@ -37,7 +37,7 @@ def runtime_config_router(served: Served) -> APIRouter:
     return router
 
 
-def _document(knobs: Knobs | Mapping[str, Any]) -> dict[str, Any]:
+def _document(knobs: Knobs | Mapping[str, Any]) -> dict[str, object]:
     ours = dict(knobs.to_dict() if isinstance(knobs, Knobs) else knobs)
     theirs = {vllm: not ours[name] if _KNOBS[name].opposite else ours[name] for vllm, name in _OURS.items()}
     return {"object": "runtime_config", "knobs": ours, "vllm": theirs}

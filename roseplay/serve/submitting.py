@@ -63,7 +63,7 @@ def _encode_chat(engine: EngineLike, body: bodies.ChatPrompt, messages: Sequence
     return _encoded(engine, [message.as_prompt() for message in messages], "messages", options)
 
 
-def tokenize(engine: EngineLike, body: bodies.CountedChat | bodies.CountedText) -> dict[str, Any]:
+def tokenize(engine: EngineLike, body: bodies.CountedChat | bodies.CountedText) -> dict[str, object]:
     """Returns the token ids of a chat or a text, as vLLM does. Raises ``ApiError`` if a field is wrong."""
     if isinstance(body, bodies.CountedChat):
         tokens = _encode_chat(engine, body, body.messages)
@@ -73,7 +73,7 @@ def tokenize(engine: EngineLike, body: bodies.CountedChat | bodies.CountedText) 
     return {"count": len(tokens), "max_model_len": engine.info.max_model_len, "tokens": tokens, "token_strs": names}
 
 
-def tokenizer_info(engine: EngineLike) -> dict[str, Any]:
+def tokenizer_info(engine: EngineLike) -> dict[str, object]:
     """Returns the tokenizer's class, chat template and tokens with names, as vLLM does. Raises ``ApiError`` without one."""
     tokenizer = engine.tokenizer
     if tokenizer is None:

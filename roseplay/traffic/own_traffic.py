@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 from roseplay.traffic.own import OwnRequest, at_rate
 from roseplay.traffic.scenario import Scenario
@@ -54,10 +53,10 @@ class OwnTraffic:
             prompt=None,
         )
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns the name, the number of requests and the seconds over which they arrive."""
         return {"name": self.name, "requests": len(self.requests), "span_s": round(self.requests[-1].arrival_s, 3)}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Returns the traffic in the format of a result, see ``order.Traffic``."""
         return {"name": self.name, "requests": [request.row() for request in self.requests]}

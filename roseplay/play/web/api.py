@@ -115,8 +115,8 @@ class Prompts(Endpoints):
         chats, lanes = self.playground.chats, _numbers(lane)
         given = [chats.settings(tab, number).changed(changes) for number in lanes]
         await self.submissions.check_grammars(self.playground.engine, *given)
-        how: dict[str, Any] = {"changes": changes, "ignore_eos": ignore_eos, "edit": edit}
-        return {"ids": await self.submissions.run(partial(chats.send, prompt, lanes=lanes, tab_id=tab, **how))}
+        send = partial(chats.send, prompt, lanes=lanes, tab_id=tab, changes=changes, ignore_eos=ignore_eos, edit=edit)
+        return {"ids": await self.submissions.run(send)}
 
     @inputs.with_settings
     async def chat(
@@ -195,9 +195,8 @@ class Steering(Endpoints):
         The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
         for the scheduling policies.
         """
-        who: dict[str, Any] = {"tab_id": tab, "tenant": tenant or None, "priority": priority}
-        what: dict[str, Any] = {"kind": kind, "max_new_tokens": max_new_tokens, "seed": seed}
-        burst = await self.submissions.run(partial(self.playground.traffic.burst, size=size, **what, **who))
+        what = partial(self.playground.traffic.burst, size=size, kind=kind, max_new_tokens=max_new_tokens, seed=seed)
+        burst = await self.submissions.run(partial(what, tab_id=tab, tenant=tenant or None, priority=priority))
         return {"burst": burst.burst_id, "seed": burst.seed, "ids": [tracked.request_id for tracked in burst.requests]}
 
     @endpoint
@@ -221,9 +220,8 @@ class Steering(Endpoints):
         """
         if rate == 0 and tab:
             return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab)), None)
-        who: dict[str, Any] = {"tab_id": tab, "tenant": tenant or None, "priority": priority}
-        what: dict[str, Any] = {"spacing": spacing, "kind": kind, "max_new_tokens": max_new_tokens, "seed": seed}
-        start = partial(self.playground.traffic.start_steady, rate=rate, **what, **who)
+        what = partial(self.playground.traffic.start_steady, rate=rate, spacing=spacing, kind=kind, seed=seed)
+        start = partial(what, max_new_tokens=max_new_tokens, tab_id=tab, tenant=tenant or None, priority=priority)
         return (await self.submissions.run(start)).figures()
 
     @endpoint

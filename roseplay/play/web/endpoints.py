@@ -86,7 +86,7 @@ def call_router(endpoints: Sequence[Endpoint]) -> APIRouter:
     named = {endpoint.__name__: endpoint for endpoint in endpoints}
 
     @router.post("/{name}")
-    async def call(name: str, request: Request) -> dict[str, Any]:
+    async def call(name: str, request: Request) -> dict[str, object]:
         if name not in named:
             raise HTTPException(404, f"there is no endpoint {shown(name)}: use {', '.join(named)}")
         body = await request.body()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -37,17 +37,17 @@ def engine_router(host: PageHost) -> APIRouter:
         return Response(body, media_type="application/json", headers=headers)
 
     @router.get("/block/{number}")
-    def block(number: int, tab: str = "") -> dict[str, Any]:
+    def block(number: int, tab: str = "") -> dict[str, object]:
         with http_refusals(404):
             return host.playground.block(number, tab)
 
     @router.get("/prompt/{request_id}")
-    def prompt(request_id: int, tab: str = "") -> dict[str, Any]:
+    def prompt(request_id: int, tab: str = "") -> dict[str, object]:
         with http_refusals(404):
             return host.playground.prompt(request_id, tab)
 
     @router.get("/simulation")
-    def simulation() -> dict[str, Any]:
+    def simulation() -> dict[str, object]:
         if host.replaying or host.engine.info.simulated is None:
             raise HTTPException(404, "no simulated engine is running here")
         engine = host.engine
@@ -67,7 +67,7 @@ def model_router(picker: ModelPicker) -> APIRouter:
     router = APIRouter(prefix="/ui/models", dependencies=[NO_STORE])
 
     @router.get("")
-    def models() -> dict[str, Any]:
+    def models() -> dict[str, object]:
         return picker.figures()
 
     @router.post("/load", status_code=202)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import FileResponse, StreamingResponse
@@ -22,7 +22,7 @@ def add_recording_routes(app: FastAPI, host: PageHost) -> None:
     """Add ``/ui/export`` and the files below it, ``/ui/demo.jsonl`` and, in a replay, ``/ui/recording``."""
 
     @app.get("/ui/export")
-    def figures(response: Response) -> dict[str, Any]:
+    def figures(response: Response) -> dict[str, object]:
         response.headers.update(_FRESH)
         return dict(host.recorded())
 

@@ -35,13 +35,13 @@ def sampling_router(host: PageHost) -> APIRouter:
     router = APIRouter(prefix="/ui", dependencies=[NO_STORE])
 
     @router.post("/sampling")
-    async def sampling(order: Annotated[SamplingOrder, body_of(SamplingOrder)]) -> dict[str, Any]:
+    async def sampling(order: Annotated[SamplingOrder, body_of(SamplingOrder)]) -> dict[str, object]:
         return await run_in_threadpool(_done, host.chats, order)
 
     return router
 
 
-def _done(chats: ChatService, order: SamplingOrder) -> dict[str, Any]:
+def _done(chats: ChatService, order: SamplingOrder) -> dict[str, object]:
     """Change or reset settings and return the reply."""
     tab, lane = order.tab, order.lane
     if order.reset:

@@ -23,13 +23,13 @@ def traffic_router(host: PageHost) -> APIRouter:
     router = APIRouter(prefix=PREFIX, dependencies=[NO_STORE])
 
     @router.post("/check")
-    async def check(request: Request, name: str = "") -> dict[str, Any]:
+    async def check(request: Request, name: str = "") -> dict[str, object]:
         body = await request.body()
         with http_refusals():
             return dict((await host.submissions.run(lambda: host.playground.traffic.check_own(body, name))).figures())
 
     @router.post("/play")
-    async def play(request: Request, name: str = "", tab: str = "", seed: int | None = None) -> dict[str, Any]:
+    async def play(request: Request, name: str = "", tab: str = "", seed: int | None = None) -> dict[str, object]:
         body = await request.body()
 
         def begin() -> Any:
