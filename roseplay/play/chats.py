@@ -48,6 +48,24 @@ _MESSAGES: TypeAdapter[list[CheckedMessage]] = TypeAdapter(
 )
 
 
+AnswerState = Literal["queued", "waiting", "prefill", "decode", "stopping", "done", "stopped", "error"]
+
+
+class AnswerFigures(TypedDict, total=False):
+    """A request's state, counts and latencies, for a lane; empty before there is one."""
+
+    state: AnswerState
+    prompt: int
+    tokens: int
+    ttft_ms: float | None
+    itl_p50: float | None
+    computed: int
+    target: int
+    cached: int
+    reason: str | None
+    error: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer so far."""
@@ -56,7 +74,7 @@ class Answer:
     # Where in ``text`` each token ends, in characters; text after the last token's end also belongs to it.
     ends: Sequence[int]
     times_ns: Sequence[int]  # when each token was published
-    figures: dict[str, Any]  # state, counts and latencies, see ``figures_of``
+    figures: AnswerFigures
     late: Sequence[tuple[float, float]] = ()  # see ``TrackedRequest``
 
 
@@ -104,7 +122,7 @@ class Turn:
         if self._settled is None:
             answer = self.answer
             if answer.figures.get("reason") is None:
-                answer.figures.update(state="stopped", reason=str(FinishReason.ABORT))
+                answer.figures.update({"state": "stopped", "reason": str(FinishReason.ABORT)})
             self._settled, self.tracked = answer, None
 
     @property
@@ -279,8 +297,7 @@ def begins_thinking(prompt: Any, tokenizer: Any | None) -> bool:
     return bool(end.rstrip().endswith("<think>"))
 
 
-def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
-    """Returns a request's state, counts and latencies, for a lane."""
+def figures_of(tracked: TrackedRequest) -> AnswerFigures:
     stream, metrics = tracked.stream, tracked.stream.metrics
     return {
         "state": state_of(tracked),
@@ -296,14 +313,11 @@ def figures_of(tracked: TrackedRequest) -> dict[str, Any]:
     }
 
 
-def state_of(tracked: TrackedRequest) -> str:
-    """Returns ``queued``, ``prefill``, ``decode``, ``stopping``, ``done``, ``stopped`` or ``error``.
-
-    ``waiting`` is for the first token from another server, which does not report whether it has begun.
-    """
+def state_of(tracked: TrackedRequest) -> AnswerState:
+    """Returns ``waiting`` for the first token from another server, which does not report whether it has begun."""
     reason = tracked.stream.finish_reason
     if reason is not None:
-        return {FinishReason.ABORT: "stopped", FinishReason.ERROR: "error"}.get(reason, "done")
+        return "stopped" if reason is FinishReason.ABORT else "error" if reason is FinishReason.ERROR else "done"
     if tracked.stopping:
         return "stopping"
     if tracked.stream.metrics.completion_tokens:

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise
-from typing import Any
 
 from roseplay.play.chats import Answer, Chat, Turn
 from roseplay.recording.schema import MAX_LANES
@@ -51,11 +50,10 @@ class Lane:
         self.number = number
         self.chat = Chat()
 
-    def update(self, seen: Known | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, Any] | None:
-        """Returns what a tab that has ``seen`` lacks, ``None`` if nothing. ``ms`` converts engine times to the page's.
+    def update(self, seen: Known | None, now_ns: int, ms: Callable[[int], float]) -> dict[str, object] | None:
+        """Returns what a tab that has ``seen`` lacks (``LaneNews`` of ``shared/types.js``), ``None`` if nothing.
 
-        ``turns`` are those that are new or have grown; ``order`` lists all turns by request if the list has changed.
-        The other figures are the newest turn's.
+        ``ms`` converts engine times to the page's.
         """
         edition, turns = self.chat.state
         if edition == 0:
@@ -88,13 +86,8 @@ def lacks(seen: Known | None, turn: Turn) -> bool:
     return seen is None or turn.born > seen.edition or turn.request_id == seen.request_id
 
 
-def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[int], float]) -> dict[str, Any]:
-    """Returns the part of a turn that a tab lacks.
-
-    ``widths`` are the lengths of new tokens in UTF-16 units, as JavaScript counts them; ``times`` are when they were
-    published, in hundredths of a millisecond since the previous token or, for the first token, since the page's zero.
-    ``late`` are new ones of ``Answer.late``, whose tokens the tab may have already.
-    """
+def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[int], float]) -> dict[str, object]:
+    """Returns the part of a turn that a tab lacks, ``TurnNews`` of ``shared/types.js``."""
     had = seen if seen and seen.request_id == turn.request_id and seen.edition >= turn.born else None
     if had and (had.chars > len(answer.text) or had.tokens > len(answer.ends)):
         had = None
@@ -115,7 +108,10 @@ def turn_update(turn: Turn, answer: Answer, seen: Known | None, ms: Callable[[in
         "widths": [utf16(answer.text[start:end]) for start, end in pairwise(ends)],
         "times": [time - before for before, time in pairwise(times)],
         "late": answer.late[late:],
-        **{name: answer.figures.get(name) for name in ("state", "prompt", "cached", "error")},
+        "state": answer.figures.get("state"),
+        "prompt": answer.figures.get("prompt"),
+        "cached": answer.figures.get("cached"),
+        "error": answer.figures.get("error"),
     }
 
 

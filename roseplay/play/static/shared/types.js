@@ -65,11 +65,6 @@
  * @typedef {LoadFigures & {t: number, replicas?: Record<string, LoadFigures>}} Load `replicas`: of each engine, by its
  *   name, where there are several behind the server's address */
 
-/** @typedef {{of: "gap" | "step" | "preempted" | "rows" | "element", id?: string, t?: number, request?: number,
- *   step?: number, burst?: number, requests?: number[], label?: string}} Ring `t`: when it was as the caption says */
-
-/** @typedef {Record<string, any>} Stats */
-
 /** What a tab lacks of one of its lanes, from 1: the stamp to send back with the next poll, all turns by their requests
  * where which there are has changed, and those that are new or have grown; the figures are the newest turn's.
  * @typedef {{lane: number, rid: number | null, title: string, have: string, order: number[] | null, turns: TurnNews[],
@@ -80,8 +75,9 @@
 
 /** What a tab lacks of a turn: `model` is given where it is not the one that runs; `left_out` turns before it had no
  * room in its prompt; `widths` are the lengths of the new tokens in UTF-16 units, `times` hundredths of a millisecond
- * since the token before, `late` when late tokens came and the gap that was usual then. `no_role`: there is a system
- * prompt, for which the chat template has no role; `thinking`: the prompt ends where the model begins to think.
+ * since the token before, of the first one since the page's zero; `late` when late tokens came, which the tab may
+ * have, and the gap that was usual then. `no_role`: there is a system prompt, for which the chat template has no role;
+ * `thinking`: the prompt ends where the model begins to think.
  * @typedef {{rid: number, question: string, model?: string, left_out: number, text_from: number, text: string,
  *   tokens_from: number, widths: number[], times: number[], late: [t: number, usual: number][], no_role?: boolean,
  *   thinking?: boolean, state?: string, prompt?: number, cached?: number, error?: string | null}} TurnNews */
