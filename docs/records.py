@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parents[1] / "roseplay" / "play" / "static" / "shared" /
 _INTRODUCTION = """\
 /* The columns of rows in frames and recordings, and the types of records in them: written by `python docs/records.py`
  * from roseplay/engine/records.py and roseplay/recording/schema.py, which say what each is. */
-/** @import { Load, Ring } from "./types.js" */
+/** @import { Load } from "./types.js" */
 const F64 = Float64Array, I32 = Int32Array;
 """
 _TYPES = {MissRecord: "Miss", Load: "LoadFigures", EngineInfo: "Info", Choice: "Choice"}
@@ -38,7 +38,10 @@ _SHAPES = {
     "PairFigure": _FRAME["pair"]["fields"]["figures"]["of"],
     "Side": _FRAME["pair"]["fields"]["sides"]["columns"]["before"],
     "Pair": _FRAME["pair"],
+    "Ring": _FRAME["demo"]["fields"]["rings"]["of"],
     "DemoCaption": _FRAME["demo"],
+    "Stats": _FRAME["stats"],
+    "BurstFigures": _FRAME["burst"],
     "RecordedSnapshot": _SNAPSHOT,
     "Frame": FRAME,
 }
@@ -46,9 +49,7 @@ _SHAPES = {
 _KNOWN = [
     (_FRAME["requests"]["of"]["columns"]["about"], "Partial<RequestRecord>"),
     (_FRAME["knobs"]["of"]["columns"]["changes"], "Record<string, [old: any, new: any]>"),
-    *((_FRAME[name], "Record<string, any>") for name in ("stats", "burst")),
     (_FRAME["loads"]["of"], "Load"),
-    (_FRAME["demo"]["fields"]["rings"]["of"], "Ring"),
 ]
 
 

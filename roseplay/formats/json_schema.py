@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError
 from pydantic_core import core_schema as core
@@ -70,16 +70,28 @@ def optional(schema: Schema, *names: str) -> dict[str, Schema]:
 
 
 def of_type(kind: Any) -> Schema:
-    """Returns the schema of values of a type: a number (whole ones from 0), text, a flag, a ``Literal`` of texts, a list,
-    or one of these or ``None``."""
-    arguments = get_args(kind)
-    if get_origin(kind) is Literal:
+    """Returns the schema of values of a type: a number (whole ones from 0), text, a flag, a ``Literal`` of texts, a
+    list, a row (``NamedTuple``), an object (``TypedDict``, or a dict by names), or one of these or ``None``. It is what
+    an ``Annotated`` type says."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return dict(arguments[1])
+    if origin is NotRequired:
+        return {**of_type(arguments[0]), "optional": True}
+    if origin is Literal:
         return choice(*arguments)
-    if get_origin(kind) is UnionType:
+    if origin in (Union, UnionType):
         (other,) = (argument for argument in arguments if argument is not type(None))
         return {**of_type(other), "null": True}
-    if get_origin(kind) is list:
+    if origin is list:
         return list_of(of_type(arguments[0]))
+    if origin is dict:
+        return object_of({}, rest=of_type(arguments[1]))
+    if is_typeddict(kind) or hasattr(kind, "_fields"):
+        fields = {name: of_type(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+        if not is_typeddict(kind):
+            return row(fields)
+        return object_of(fields if kind.__total__ else {name: {**it, "optional": True} for name, it in fields.items()})
     return {int: whole(), float: number(), str: text(), bool: FLAG}[kind]
 
 

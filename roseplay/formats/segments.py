@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Annotated
 
-Segments = list[list[str]]
+from roseplay.formats.json_schema import list_of, row, text
+
+Segments = Annotated[list[list[str]], list_of(row({"text": text(1000), "style": text(20)}))]
 
 BOLD, VALUE = "bold", "value"  # the fact that matters, and a setting's value
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from roseplay.engine.engine_like import HasTokenizer
 from roseplay.formats.text import shown
+from roseplay.recording.frame import BurstFigures
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.metrics import ms, percentile
 from roseplay.traffic.pace import Conditions, Size, Speed, answered_s, fitted, sustained_rate
@@ -69,10 +68,9 @@ class Burst:
         self.answer = answer  # tokens per request
         self.requests: list[TrackedRequest] = []
         self._block_size = block_size
-        self._sent: dict[str, Any] | None = None
+        self._sent: BurstFigures | None = None
 
-    def figures(self) -> dict[str, Any]:
-        """Returns the burst's prompt tokens (total, computed, saved) and its times to first token."""
+    def figures(self) -> BurstFigures:
         saved = [tracked.cached + tracked.shared for tracked in self.requests]
         ttft = sorted(tracked.ttft_s for tracked in self.requests if tracked.ttft_s is not None)
         return {
@@ -89,10 +87,11 @@ class Burst:
             "cached": sum(tracked.cached for tracked in self.requests),
             "shared": sum(tracked.shared for tracked in self.requests),
             "blocks_saved": sum(tokens // self._block_size for tokens in saved),
-            **{f"ttft_p{percent}": ms(percentile(ttft, percent), 1) for percent in (50, 95)},
+            "ttft_p50": ms(percentile(ttft, 50), 1),
+            "ttft_p95": ms(percentile(ttft, 95), 1),
         }
 
-    def changed_figures(self) -> dict[str, Any] | None:
+    def changed_figures(self) -> BurstFigures | None:
         """Returns the figures if they have changed since the last call, else ``None``."""
         if self._sent and self._sent["done"] == self.size:
             return None

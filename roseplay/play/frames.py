@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from roseplay.engine import telemetry
 from roseplay.engine.records import StepRecord
@@ -22,16 +21,18 @@ from roseplay.play.page_records import TOLD, about_request
 from roseplay.play.stats import header_figures
 from roseplay.play.story.story import Story
 from roseplay.recording.block_states import BlockStates, State
+from roseplay.recording.frame import DemoCaption, Fields, Stats
 from roseplay.recording.late_tokens import LateTokens
 from roseplay.recording.request_registry import RequestRegistry
 from roseplay.recording.rows import PageTime, step_row, token_rows
 from roseplay.recording.run import Run
+from roseplay.recording.schema import EventRow, Frame, KnobRow
 from roseplay.recording.state_slots import StateSlots
 
 KEEP_S = 30.0  # how long frames, and requests that have ended, are kept
 STATS_S = 0.25
 
-Tap = Callable[[dict[str, Any], bytes], None]
+Tap = Callable[[Frame, bytes], None]
 
 
 class FrameRing:
@@ -43,11 +44,11 @@ class FrameRing:
         self._keep_ms = keep_s * 1000
         self.next = 1
 
-    def append(self, frame: dict[str, Any]) -> bytes:
+    def append(self, frame: Frame) -> bytes:
         """Number, encode and keep a frame; returns it encoded."""
+        steps = [step.values() for step in frame["steps"]]
         with self._lock:
-            frame["seq"] = self.next
-            encoded = encode(frame)
+            encoded = encode({"seq": self.next, **frame, "steps": steps})
             self._frames.append((frame["t"], encoded))
             self.next += 1
             while self._frames[0][0] < frame["t"] - self._keep_ms:
@@ -112,15 +113,14 @@ class FrameBuilder:
         self._arrivals = 0
         self._late = LateTokens()
         self._held: list[telemetry.RequestEvent] = []
-        self._figures: dict[str, Any] | None = None
         self._figures_due_ns = 0
         self.blocks = BlockStates()
         self.states = StateSlots()
         self.block_tabs = BlockTabs(registry)
-        self.latest: dict[str, Any] = {}
+        self.latest: Stats = {}
 
     def tick(
-        self, events: Sequence[telemetry.TelemetryEvent], burst: Burst | None = None, demo: dict[str, Any] | None = None
+        self, events: Sequence[telemetry.TelemetryEvent], burst: Burst | None = None, demo: DemoCaption | None = None
     ) -> bool:
         """Make a frame from these events, the changes in the newest burst, and a demo's caption.
 
@@ -145,7 +145,7 @@ class FrameBuilder:
         ]
         records = [event.record for event in events if isinstance(event, telemetry.StepEvent)]
         self._changed_blocks(records)
-        self._add_changed_states(records, {})
+        self._changed_states(records)
         self._ring.restart()
 
     def _make(
@@ -153,16 +153,9 @@ class FrameBuilder:
         held: Sequence[telemetry.RequestEvent],
         events: Sequence[telemetry.TelemetryEvent],
         burst: Burst | None,
-        demo: dict[str, Any] | None,
+        demo: DemoCaption | None,
     ) -> bool:
-        frame: dict[str, Any] = {
-            "seq": 0,
-            "t": self._time.now(),
-            "steps": [],
-            "tokens": [],
-            "requests": [],
-            "knobs": [],
-        }
+        frame: Frame = {"t": self._time.now(), "steps": [], "tokens": [], "requests": [], "knobs": [], "blocks": []}
         records = [event.record for event in events if isinstance(event, telemetry.StepEvent)]
         for event in (*held, *events):
             if isinstance(event, telemetry.StepEvent):
@@ -170,32 +163,34 @@ class FrameBuilder:
             elif isinstance(event, telemetry.RequestEvent):
                 self._request(event, frame)
             elif isinstance(event, telemetry.KnobEvent):
-                changed = {name: list(values) for name, values in event.changed.items()}
-                frame["knobs"].append([self._time.ms(event.time_ns), event.step_id, changed])
+                frame["knobs"].append(KnobRow(self._time.ms(event.time_ns), event.step_id, event.changed))
             elif isinstance(event, telemetry.TokensEvent):
                 self._arrivals += 1
-                self._tokens(event.tokens, self._arrivals, frame)
+                frame["tokens"] += token_rows(event.tokens, self._time, self._arrivals)
             elif isinstance(event, telemetry.LoadEvent):
                 self._load(event, frame)
         self._mark_late(frame)
-        self._add_absent(frame)
+        # A server's first answers may show that it reports more.
+        if (absent := dict(self._absent())) != self._run.absent:
+            frame["absent"] = absent
         frame["blocks"] = self._changed_blocks(records)
-        self._add_changed_states(records, frame)
+        if states := self._changed_states(records):
+            frame["states"] = states
         self._run.take(frame)
         frame["stats"] = self._due_figures()
         frame["burst"] = burst.changed_figures() if burst else None
         frame["demo"] = demo
-        if not any(value for name, value in frame.items() if name not in ("seq", "t")) and not self._story.has_more:
+        if not any(value for name, value in frame.items() if name != "t") and not self._story.has_more:
             return False
         frame["story"] = self._story.take(frame)
         if pair := self._story.take_pair():
             frame["pair"] = pair
-        encoded = self._ring.append({**frame, "steps": [step.values() for step in frame["steps"]]})
+        encoded = self._ring.append(frame)
         if self._tap:
             self._tap(frame, encoded)
         return True
 
-    def _due_figures(self) -> dict[str, Any] | None:
+    def _due_figures(self) -> Stats | None:
         """Returns the KPI figures if they have changed and are due again."""
         now_ns = self._time.now_ns()
         if now_ns < self._figures_due_ns:
@@ -203,9 +198,9 @@ class FrameBuilder:
         self._figures_due_ns = now_ns + int(STATS_S * 1e9)
         unfinished = sum(not tracked.finished for tracked in self._registry.all())
         figures = header_figures(self._run, unfinished, self._registry.totals, remote=self._remote)
-        if figures == self._figures:
+        if figures == self.latest:
             return None
-        self._figures = self.latest = figures
+        self.latest = figures
         return figures
 
     def _changed_blocks(self, records: list[StepRecord]) -> list[list[int]]:
@@ -220,40 +215,31 @@ class FrameBuilder:
                 newest[change.block] = (change.references, change.owner, change.findable)
         return self.blocks.change(newest)
 
-    def _add_changed_states(self, records: list[StepRecord], frame: dict[str, Any]) -> None:
-        """Add the slots of recurrent states that these steps changed; most models have none."""
-        if changed := self.states.take(change for record in records for change in record.state_changes):
-            frame["states"] = changed
+    def _changed_states(self, records: list[StepRecord]) -> list[list[int]]:
+        """Returns rows of the slots of recurrent states that these steps changed; most models have none."""
+        return self.states.take(change for record in records for change in record.state_changes)
 
-    def _step(self, event: telemetry.StepEvent, frame: dict[str, Any]) -> None:
+    def _step(self, event: telemetry.StepEvent, frame: Frame) -> None:
         record = event.record
         for entry in record.entries:
             self._registry.progress(entry)
         frame["steps"].append(step_row(record, self._time, self._max_waiting))
-        self._tokens(event.tokens, record.step_id, frame)
+        frame["tokens"] += token_rows(event.tokens, self._time, record.step_id)
 
-    def _tokens(self, tokens: Sequence[telemetry.TokenEvent], number: int, frame: dict[str, Any]) -> None:
-        frame["tokens"] += token_rows(tokens, self._time, number)
-
-    def _mark_late(self, frame: dict[str, Any]) -> None:
+    def _mark_late(self, frame: Frame) -> None:
         """Decide which tokens came late; lanes tint these."""
         self._late.mark(frame)
         for token in frame["tokens"]:
             if token.cause and token.usual_ms and (tracked := self._registry.get(token.request_id)):
                 tracked.late.append((token.t, token.usual_ms))
 
-    def _load(self, event: telemetry.LoadEvent, frame: dict[str, Any]) -> None:
-        replicas = {name: asdict(load) for name, load in event.replicas.items()}
-        figures = {"t": self._time.ms(event.time_ns), **asdict(event.total)}
-        frame.setdefault("loads", []).append({**figures, "replicas": replicas} if replicas else figures)
+    def _load(self, event: telemetry.LoadEvent, frame: Frame) -> None:
+        figures: Fields = {"t": self._time.ms(event.time_ns), **asdict(event.total)}
+        if event.replicas:
+            figures["replicas"] = {name: asdict(load) for name, load in event.replicas.items()}
+        frame.setdefault("loads", []).append(figures)
 
-    def _add_absent(self, frame: dict[str, Any]) -> None:
-        """Add what cannot be reported if that has changed: a server's first answers may show that it reports more."""
-        absent = dict(self._absent())
-        if absent != self._run.absent:
-            frame["absent"] = absent
-
-    def _request(self, event: telemetry.RequestEvent, frame: dict[str, Any]) -> None:
+    def _request(self, event: telemetry.RequestEvent, frame: Frame) -> None:
         stream = event.stream
         tracked = self._registry.find(event.request_id, stream)
         if tracked is None:
@@ -269,4 +255,4 @@ class FrameBuilder:
         elif kind == "finished":
             self._registry.settle(tracked)
         about = about_request(tracked, self._registry, self._time, TOLD[kind])
-        frame["requests"].append([event.request_id, kind, self._time.ms(event.time_ns), about])
+        frame["requests"].append(EventRow(event.request_id, kind, self._time.ms(event.time_ns), about))

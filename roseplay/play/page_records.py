@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import asdict
 
 from roseplay.engine.records import FACTS, RequestRecord, names_of
 from roseplay.play.prompt_cache import miss_of
+from roseplay.recording.frame import Fields
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 from roseplay.recording.rows import PageTime
 from roseplay.traffic.metrics import ms, percentile
@@ -26,7 +27,7 @@ _UNKNOWN = RequestRecord()
 
 def about_request(
     tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime, names: Iterable[str] = _NAMES
-) -> dict[str, Any]:
+) -> Fields:
     """Returns what is known of a request, as in a frame or a snapshot; fields that have their defaults are left out.
 
     Args:
@@ -39,7 +40,7 @@ def about_request(
 
 def request_record(tracked: TrackedRequest, registry: RequestRegistry, page_time: PageTime) -> RequestRecord:
     """Returns what is known of a request now."""
-    stream, metrics = tracked.stream, tracked.stream.metrics
+    stream, metrics, miss = tracked.stream, tracked.stream.metrics, miss_of(tracked, registry)
 
     def at(time_ns: int | None) -> float | None:
         return None if time_ns is None else page_time.ms(time_ns)
@@ -62,7 +63,7 @@ def request_record(tracked: TrackedRequest, registry: RequestRegistry, page_time
         itl_max=ms(max(metrics.itl_s, default=None)),
         tokens=metrics.completion_tokens,
         preemptions=metrics.num_preemptions,
-        miss=miss_of(tracked, registry),
+        miss=None if miss is None else asdict(miss),
         reason=str(stream.finish_reason) if stream.finish_reason else None,
         error=stream.error,
     )

@@ -32,6 +32,7 @@ from roseplay.play.traffic_service import LOOPS, TrafficService
 from roseplay.recording.recorder import Recorder
 from roseplay.recording.rows import PageTime
 from roseplay.recording.run import Run
+from roseplay.recording.schema import Snapshot
 from roseplay.serve.submissions import Submissions
 from roseplay.traffic.environment import Machine, environment
 from roseplay.traffic.measured_speed import MeasuredSpeed
@@ -82,7 +83,7 @@ class Playground:
         self._time = PageTime(engine.clock)
         self._ring = FrameRing()
         absent = engine.capabilities.reasons
-        self._run = Run(self.knobs(), {"absent": dict(absent)}, keep_ms=KEEP_MS)
+        self._run = Run(self.knobs(), {"t": 0.0, "requests": [], "absent": dict(absent)}, keep_ms=KEEP_MS)
         machine = machine or Machine()
         # Another server is another program, too.
         self._story = Story(self._run, machine.others_s if engine.info.server is None else lambda: None)
@@ -199,7 +200,7 @@ class Playground:
     def knobs(self) -> dict[str, Any]:
         return dict(self.engine.knobs.to_dict())
 
-    def block(self, number: int, tab_id: str = "") -> dict[str, Any]:
+    def block(self, number: int, tab_id: str = "") -> dict[str, object]:
         """Returns what a KV block holds now, with its text if the tab may read it. Waits for the current step.
 
         Raises:
@@ -210,7 +211,7 @@ class Playground:
         readable = self._builder.block_tabs.readable(info, tab_id)
         return describe_block(info, self.engine.tokenizer, readable=readable)
 
-    def prompt(self, request_id: int, tab_id: str = "") -> dict[str, Any]:
+    def prompt(self, request_id: int, tab_id: str = "") -> dict[str, object]:
         """Returns how much of a request's prompt was cached and why not more, with its text if the tab sent it.
 
         Raises:
@@ -227,11 +228,11 @@ class Playground:
         """Yields the run so far, line by line, with only the texts of this tab's requests."""
         return self._recorder.lines(tab_id)
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, object]:
         """Returns how much of the run has been kept, see ``Recorder.figures``."""
         return self._recorder.figures()
 
-    def _about(self) -> dict[str, Any]:
+    def _about(self) -> dict[str, object]:
         info = self.engine.info
         where = environment(threads=info.threads, device=info.device)
         return {"info": dataclasses.asdict(info), "environment": where}
@@ -241,10 +242,10 @@ class Playground:
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
         """Returns the reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
-        own: dict[str, Any] = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
+        own: dict[str, object] = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
         own |= {kind: loop.figures() for kind, loop in tab.traffic.items()} if tab else {}
         following, frames = self._ring.since(since if boot in ("", self.boot_id) else 0)
-        head: dict[str, Any] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
+        head: dict[str, object] = {"boot_id": self.boot_id, "next": following, "reset": frames is None}
         if frames is None:
             now = self._time.now()
             head["next"], frames = self._ring.recent(SNAPSHOT_MS)
@@ -258,26 +259,29 @@ class Playground:
         head["notice"] = self.notice
         return b"".join((encode(head)[:-1], b',"frames":[', b",".join(frames), b'],"own":', encode(own), b"}"))
 
-    def _snapshot(self, now: float) -> dict[str, Any]:
-        requests = [
-            [tracked.request_id, about_request(tracked, self.requests.registry, self._time)]
-            for tracked in self.requests.registry.all()
-        ]
+    def _snapshot(self, now: float) -> dict[str, object]:
+        """Returns what holds now, and what of the engine a recording's header has."""
+        registry, burst = self.requests.registry, self.traffic.newest_burst
+        snapshot: Snapshot = {
+            "t": now,
+            "requests": [(it.request_id, about_request(it, registry, self._time)) for it in registry.all()],
+            "blocks": self._builder.blocks.rows(),
+            "blocks_used": self._builder.blocks.used,
+            "states": self._builder.states.rows(),
+            "stats": self._builder.latest or None,
+            "burst": burst.figures() if burst else None,
+            "absent": self._run.absent,
+        }
+        if self._run.load:
+            snapshot["load"] = self._run.load
         return {
             "info": dataclasses.asdict(self.engine.info),
             "knobs": self.knobs(),
-            "t": now,
             "columns": COLUMNS,
-            "requests": requests,
-            **self._builder.blocks.snapshot(),
-            "states": self._builder.states.rows(),
-            "stats": self._builder.latest or None,
-            "burst": burst.figures() if (burst := self.traffic.newest_burst) else None,
+            **snapshot,
             "story": self._story.latest,
             "demo": self.demos.latest,
-            "absent": self._run.absent,
             "pace": {**default_traffic(self._speed.speed), "demos": self.demos.offers()},
-            **({"load": self._run.load} if self._run.load else {}),
         }
 
     # -- internals

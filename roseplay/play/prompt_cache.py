@@ -17,7 +17,7 @@ from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
 MOST_BEFORE, MOST_AFTER = 160, 80  # tokens of a prompt that are shown before and after the first computed one
 
 
-def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any] | None:
+def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> MissRecord | None:
     """Returns why part of a request's prompt was not cached, for all tabs; ``None`` if all of it was.
 
     ``position`` and ``request`` are ``None`` unless the prompt that it differs from came from the same tab. If a whole
@@ -28,14 +28,13 @@ def miss_of(tracked: TrackedRequest, registry: RequestRegistry) -> dict[str, Any
         return None
     own = _is_own(miss, tracked, registry)
     named = miss.request_id >= 0 and (own or miss.reason is MissReason.COMPUTING)
-    record = MissRecord(
+    return MissRecord(
         str(miss.reason),
         miss.found,
         position=miss.position if own and miss.position >= 0 else None,
         request=miss.request_id if named else None,
         step=miss.step_id if miss.step_id >= 0 else None,
     )
-    return asdict(record)
 
 
 def _is_own(miss: Miss, tracked: TrackedRequest, registry: RequestRegistry) -> bool:
@@ -47,7 +46,7 @@ def _is_own(miss: Miss, tracked: TrackedRequest, registry: RequestRegistry) -> b
 
 def describe_prompt(
     tracked: TrackedRequest, registry: RequestRegistry, tokenizer: Any, *, tab_id: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns which part of a request's prompt was cached, as JSON.
 
     ``text`` is null unless the tab sent it and its tokens are known: the part that was ``found``, what is the ``same`` after it, the token that
@@ -64,20 +63,20 @@ def describe_prompt(
         "request": tracked.request_id,
         "prompt": tracked.prompt_tokens,
         "cached": tracked.cached + tracked.shared,
-        "miss": told,
+        "miss": None if told is None else asdict(told),
         "text": _pieces(ids, told, tokenizer) if own and ids else None,
         "nearest": nearest,
     }
 
 
-def _pieces(ids: list[int], told: dict[str, Any] | None, tokenizer: Any) -> dict[str, Any]:
-    start = told["found"] if told is not None else len(ids)
-    position = told["position"] if told is not None and told["position"] is not None else start
+def _pieces(ids: list[int], told: MissRecord | None, tokenizer: Any) -> dict[str, object]:
+    start = told.found if told is not None else len(ids)
+    position = told.position if told is not None and told.position is not None else start
     first, end = max(0, start - MOST_BEFORE), min(len(ids), position + MOST_AFTER)
     # Taken from one text, so that spaces and characters made of several tokens come out right.
     ends = [len(_decode(tokenizer, ids[first:stop]).rstrip("\ufffd")) for stop in (start, position, position + 1)]
     text = _decode(tokenizer, ids[first:end])
-    differs = told is not None and told["reason"] == "differs" and told["position"] is not None
+    differs = told is not None and told.reason == "differs" and told.position is not None
     return {
         "found": text[: ends[0]],
         "same": text[ends[0] : ends[1]],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from roseplay.recording.frame import Stats
 from roseplay.recording.request_registry import PrefillTotals
 from roseplay.recording.run import Run
 from roseplay.traffic.waits import waits_grow
@@ -13,7 +12,7 @@ FIRST_TOKENS_MS = 20_000.0  # the time by which it is judged whether the engine 
 _ARRIVED_MS = 5000.0  # requests that arrived within less are one burst
 
 
-def header_figures(run: Run, unfinished: int, totals: PrefillTotals, *, remote: bool = False) -> dict[str, Any]:
+def header_figures(run: Run, unfinished: int, totals: PrefillTotals, *, remote: bool = False) -> Stats:
     """Returns the ``stats`` of a frame, as of ``run.t``: the rate of tokens over the last two seconds, counts after the
     newest step or in another server's last report, and ``totals`` as ``in_all``. What such a server reports is of all its
     clients.
@@ -23,15 +22,19 @@ def header_figures(run: Run, unfinished: int, totals: PrefillTotals, *, remote: 
         remote: whether another server computes, which may not report steps.
     """
     step, prompt_tokens = run.steps[-1] if run.steps else None, totals.saved + totals.computed
-    blocks = {f"kv_{state}": getattr(step, f"blocks_{state}", None) for state in ("free", "cached", "active", "shared")}
+    pool = (step.blocks_free, step.blocks_cached, step.blocks_active, step.blocks_shared) if step else None
+    free, cached, active, shared = pool or (None, None, None, None)
     running, waiting = _running_and_waiting(run, unfinished, remote)
     served = run.served_per_s(RATE_MS) if remote else None
     return {
         "tok_s": run.tokens_per_s(RATE_MS) if served is None else served,
         "running": running,
         "waiting": waiting,
-        "kv_total": sum(blocks.values()) if step else None,
-        **blocks,
+        "kv_total": sum(pool) if pool else None,
+        "kv_free": free,
+        "kv_cached": cached,
+        "kv_active": active,
+        "kv_shared": shared,
         "kv_used": run.load["kv_usage"] if run.load else None,
         "saved_tokens": totals.saved,
         "saved_pct": round(100 * totals.saved / prompt_tokens, 1) if prompt_tokens else None,

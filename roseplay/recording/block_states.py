@@ -7,7 +7,6 @@ column, ``count``: the number of blocks from this one on that are in the same st
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +19,13 @@ _NO_OWNER = np.array([[0], [1], [0]])  # added to a state before it is stored, s
 class BlockStates:
     """The newest state of each block; takes memory for blocks up to the highest number used so far.
 
-    Args:
-        snapshot: the state to begin with, with ``blocks`` and ``blocks_used``.
-
     Attributes:
         used: blocks above this number were never allocated. Pools allocate unused blocks in the order of their numbers.
     """
 
-    def __init__(self, snapshot: Mapping[str, Any] | None = None) -> None:
+    def __init__(self) -> None:
         self._states = np.zeros((3, 0), dtype=np.int64)  # by block, the three of a state
         self.used = 0
-        if snapshot:
-            self.take(snapshot.get("blocks", ()))
-            self._reserve(snapshot.get("blocks_used", 0))
 
     def change(self, newest: Mapping[int, State]) -> list[list[int]]:
         """Apply new states by block. Returns the rows of blocks that changed or are used for the first time."""
@@ -54,9 +47,9 @@ class BlockStates:
             self._reserve(end - 1)
             self._states[:, block:end] = [[references], [owner + 1], [findable]]
 
-    def snapshot(self) -> dict[str, Any]:
-        """Returns ``blocks``, the rows of blocks that are not free, and ``blocks_used``."""
-        return {"blocks": self._rows(self._held()), "blocks_used": self.used}
+    def rows(self) -> list[list[int]]:
+        """Returns the rows of blocks that are not free."""
+        return self._rows(self._held())
 
     def _held(self) -> npt.NDArray[np.int64]:
         return np.flatnonzero(self._states.any(axis=0))

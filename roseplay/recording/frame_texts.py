@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 from roseplay.recording.request_registry import RequestRegistry, TrackedRequest
+from roseplay.recording.schema import Frame
 
 LONGEST_TITLE = 400
 
 
 # One tab's texts in one frame: ``[request id, title]`` of new requests; ``[request id, token index, text]``, where
 # pieces with the same index are joined; and ``[request id, tenant]`` of new requests that have one.
-Texts = tuple[list[list[Any]], list[list[Any]], list[list[Any]]]
+Texts = tuple[list[tuple[int, str]], list[tuple[int, int, str]], list[tuple[int, str]]]
 
 
 @dataclass(slots=True)
@@ -37,16 +37,16 @@ class TextCollector:
         self._registry = registry
         self._taken: dict[int, _Taken] = {}
 
-    def take(self, frame: dict[str, Any]) -> dict[str, Texts]:
+    def take(self, frame: Frame) -> dict[str, Texts]:
         """Returns the texts of a frame, by tab; the tab "" stands for programs."""
         texts: defaultdict[str, Texts] = defaultdict(lambda: ([], [], []))
         touched: set[int] = set()
         for request_id, kind, *_ in frame["requests"]:
             tracked = self._registry.get(request_id)
             if kind == "submitted" and tracked:
-                texts[tracked.tab][0].append([request_id, tracked.title[:LONGEST_TITLE]])
+                texts[tracked.tab][0].append((request_id, tracked.title[:LONGEST_TITLE]))
                 if tracked.stream.params.tenant is not None:
-                    texts[tracked.tab][2].append([request_id, tracked.stream.params.tenant])
+                    texts[tracked.tab][2].append((request_id, tracked.stream.params.tenant))
             elif kind == "finished":
                 self._taken.setdefault(request_id, _Taken()).ended = True
                 touched.add(request_id)
@@ -64,16 +64,16 @@ class TextCollector:
         return texts
 
     @staticmethod
-    def _new_texts(tracked: TrackedRequest, taken: _Taken) -> list[list[Any]]:
+    def _new_texts(tracked: TrackedRequest, taken: _Taken) -> list[tuple[int, int, str]]:
         stream = tracked.stream
         ends, text = stream.text_ends, stream.text
-        texts: list[list[Any]] = []
+        texts: list[tuple[int, int, str]] = []
         while taken.tokens < (len(ends) if taken.ended else min(taken.due, len(ends))):
             end = ends[taken.tokens]
             if end > taken.chars:
-                texts.append([stream.request_id, taken.tokens, text[taken.chars : end]])
+                texts.append((stream.request_id, taken.tokens, text[taken.chars : end]))
             taken.tokens, taken.chars = taken.tokens + 1, max(taken.chars, end)
         if taken.ended and len(text) > taken.chars:  # text held back because it could have become a stop string
-            texts.append([stream.request_id, max(0, taken.tokens - 1), text[taken.chars :]])
+            texts.append((stream.request_id, max(0, taken.tokens - 1), text[taken.chars :]))
             taken.chars = len(text)
         return texts

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from roseplay.recording.block_states import BlockStates
+from roseplay.recording.frame import BurstFigures, Stats
 from roseplay.recording.reader import with_rows
 from roseplay.recording.run import Run
+from roseplay.recording.schema import Snapshot
 from roseplay.recording.state_slots import StateSlots
 
 
@@ -25,9 +27,10 @@ class InitialState:
     """
 
     def __init__(self, knobs: dict[str, Any], t: float, absent: Mapping[str, str] | None = None) -> None:
-        self.run = Run(knobs, {"t": t, "absent": absent or {}}, keep_ms=0)
+        self.run = Run(knobs, {"t": t, "requests": [], "absent": dict(absent or {})}, keep_ms=0)
         self._blocks, self._states = BlockStates(), StateSlots()
-        self._figures: dict[str, Any] = {"stats": None, "burst": None}  # the newest of each
+        self._stats: Stats | None = None  # the newest
+        self._burst: BurstFigures | None = None
         self._tabs: dict[int, str] = {}  # by request with words
 
     def fold(self, frame: dict[str, Any], words: Iterable[tuple[str, list[Any], list[Any], list[Any]]] = ()) -> None:
@@ -37,27 +40,29 @@ class InitialState:
             self._tabs.update((request_id, tab) for request_id, _ in more[0])
             for rows, of_tab in zip(lists.values(), more, strict=True):
                 rows += of_tab
-        self.run.take(with_rows({**frame, **lists}))
-        self._blocks.take(frame["blocks"])
-        self._states.take(frame.get("states", ()))
-        self._figures = {name: frame.get(name) or figures for name, figures in self._figures.items()}
+        taken = with_rows({**frame, **lists})
+        self.run.take(taken)
+        self._blocks.take(taken["blocks"])
+        self._states.take(taken.get("states", ()))
+        self._stats, self._burst = taken.get("stats") or self._stats, taken.get("burst") or self._burst
         self._tabs = {request_id: tab for request_id, tab in self._tabs.items() if request_id in self.run.requests}
 
-    def snapshot(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
-        """Returns a snapshot as for a poll, with the words of readable tabs.
-
-        These are ``words``, ``[request id, title, text so far]``, and ``tenants``, ``[request id, tenant]``.
-        """
+    def snapshot(self, may_read: Callable[[str], bool]) -> Snapshot:
+        """Returns a snapshot as for a poll, with the words of readable tabs: titles, texts so far, and tenants."""
         run = self.run
         readable = [run.requests[request_id] for request_id, tab in self._tabs.items() if may_read(tab)]
-        return {
+        snapshot: Snapshot = {
             "t": run.t,
-            "requests": [[request_id, request.about()] for request_id, request in run.requests.items()],
-            **self._blocks.snapshot(),
+            "requests": [(request_id, request.about()) for request_id, request in run.requests.items()],
+            "blocks": self._blocks.rows(),
+            "blocks_used": self._blocks.used,
             "states": self._states.rows(),
-            **self._figures,
+            "stats": self._stats,
+            "burst": self._burst,
             "absent": run.absent,
-            **({"load": run.load} if run.load else {}),
-            "words": [[request.request_id, request.title, "".join(request.texts.values())] for request in readable],
-            "tenants": [[request.request_id, request.tenant_name] for request in readable if request.tenant_name],
+            "words": [(request.request_id, request.title, "".join(request.texts.values())) for request in readable],
+            "tenants": [(request.request_id, request.tenant_name) for request in readable if request.tenant_name],
         }
+        if run.load:
+            snapshot["load"] = run.load
+        return snapshot

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from itertools import groupby
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from roseplay.engine.records import StepRow, TokenRow
+from roseplay.recording.schema import Frame
 
 TokenCause = Literal["preempted", "left out", "prompts", "masks", "copies", "batch", "host", "other"]
 LATE = 1.5  # a gap of more than this many times the usual one is late
@@ -42,7 +43,7 @@ class LateTokens:
         self._steps: deque[StepRow] = deque(maxlen=_SEARCHED)
         self._preempted: dict[int, None] = {}
 
-    def mark(self, frame: dict[str, Any]) -> None:
+    def mark(self, frame: Frame) -> None:
         """Set ``usual_ms`` and ``cause`` of a frame's tokens, and ``usual_batch`` of its steps."""
         changed = [t for t, _, changes in frame["knobs"] if "slow_motion" in changes]
         tokens = {number: list(group) for number, group in groupby(frame["tokens"], lambda token: token.step_id)}

@@ -15,7 +15,7 @@ from roseplay.core.info import EngineInfo
 from roseplay.engine.records import COLUMNS, ROWS, names_of
 from roseplay.formats.json_schema import check, checker
 from roseplay.formats.json_text import RepeatedNameError, unique_names
-from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, frame_schema
+from roseplay.recording.schema import FORMAT, HEADER, MARK, MAX_BLOCKS, EventRow, Frame, KnobRow, frame_schema
 from roseplay.settings import defaults_of
 
 
@@ -31,7 +31,7 @@ class Recording:
     # The first line: ``info``, ``knobs``, ``environment``, ``snapshot``, the time and roseplay's version.
     header: dict[str, Any]
     # Oldest first, as sent by ``/ui/delta``, with ``titles``, ``texts`` and ``tenants`` if they were recorded.
-    frames: list[dict[str, Any]]
+    frames: list[Frame]
     cut: bool = False  # the last line was incomplete, as after a crash, and was dropped
 
     @property
@@ -62,7 +62,7 @@ def read(path: str | Path) -> Recording:
 def parse(lines: Iterable[bytes], name: str) -> Recording:
     """Parse a recording's lines. An incomplete last line is dropped; other damage raises ``RecordingError``."""
     header: dict[str, Any] | None = None
-    frames: list[dict[str, Any]] = []
+    frames: list[Frame] = []
     broken: RecordingError | None = None
     for number, line in enumerate(lines, 1):
         if broken:
@@ -108,7 +108,7 @@ def _header(line: bytes, name: str) -> tuple[dict[str, Any], Callable[[Any], Non
     return header, check_frame
 
 
-def _frame(line: bytes, check_frame: Callable[[Any], None], columns: dict[str, list[str]]) -> dict[str, Any]:
+def _frame(line: bytes, check_frame: Callable[[Any], None], columns: dict[str, list[str]]) -> Frame:
     """Returns a frame with its rows as records; raises ``ValueError`` if it is invalid."""
     frame = _json(line)
     check_frame(frame)
@@ -125,13 +125,16 @@ def _check_runs(blocks: Iterable[list[int]]) -> None:
             raise ValueError(f"blocks, count should end at block {MAX_BLOCKS:,} at most")
 
 
-def with_rows(frame: dict[str, Any], columns: dict[str, list[str]] = COLUMNS) -> dict[str, Any]:
-    """Returns the frame with its steps, their entries and its tokens as records, matched by column name."""
+def with_rows(frame: Any, columns: dict[str, list[str]] = COLUMNS) -> Frame:
+    """Returns a valid frame with its rows as records; steps, their entries and tokens are matched by column name."""
     step, entry, token = (_row_maker(name, columns[name]) for name in ("steps", "entries", "tokens"))
     steps = [step(row) for row in frame["steps"]]
     for row in steps:
         row.entries = [entry(part) for part in row.entries]
-    return {**frame, "steps": steps, "tokens": [token(row) for row in frame["tokens"]]}
+    requests, knobs = [EventRow(*row) for row in frame["requests"]], [KnobRow(*row) for row in frame["knobs"]]
+    tokens = [token(row) for row in frame["tokens"]]
+    frame |= {"steps": steps, "tokens": tokens, "requests": requests, "knobs": knobs}
+    return frame
 
 
 def _row_maker(rows: str, names: list[str]) -> Callable[[list[Any]], Any]:

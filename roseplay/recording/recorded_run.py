@@ -52,7 +52,7 @@ class RecordedRun(Run):
         return [(r, token, token.itl_ms) for r in self.requests.values() for token in r.token_runs if token.itl_ms]
 
 
-def changes_text(changes: dict[str, list[Any]]) -> str:
+def changes_text(changes: dict[str, tuple[Any, Any]]) -> str:
     """Returns the changes as text, such as ``Prefill budget 512 → 64``, separated by commas."""
     ends = ((*named_value(name, old), named_value(name, new)[1]) for name, (old, new) in changes.items())
     return ", ".join(f"{label} {before} → {after}" for label, before, after in ends)

@@ -24,7 +24,7 @@ from roseplay.formats.json_text import encode
 from roseplay.recording.frame_texts import TextCollector
 from roseplay.recording.initial_state import InitialState
 from roseplay.recording.request_registry import RequestRegistry
-from roseplay.recording.schema import FORMAT, MARK
+from roseplay.recording.schema import FORMAT, MARK, Frame
 
 KEEP_BYTES = 64_000_000
 KEEP_S = 1800.0
@@ -70,7 +70,7 @@ class Recorder:
     def __init__(
         self,
         registry: RequestRegistry,
-        about: Callable[[], dict[str, Any]],
+        about: Callable[[], dict[str, object]],
         knobs: dict[str, Any],
         *,
         absent: Mapping[str, str] | None = None,
@@ -103,7 +103,7 @@ class Recorder:
             self.file.unlink(missing_ok=True)
             raise
 
-    def take(self, frame: dict[str, Any], encoded: bytes) -> None:
+    def take(self, frame: Frame, encoded: bytes) -> None:
         """Keep a frame and drop old ones beyond the limits. Never raises: the page must go on if recording fails."""
         try:
             self._take(frame, encoded)
@@ -113,10 +113,10 @@ class Recorder:
                 _log.exception("a frame could not be recorded")
             self._failing = True
 
-    def _take(self, frame: dict[str, Any], encoded: bytes) -> None:
+    def _take(self, frame: Frame, encoded: bytes) -> None:
         texts_by_tab = self._words.take(frame).items()
         words = {tab: tuple(encode(rows)[1:-1] for rows in texts) for tab, texts in texts_by_tab}
-        submitted = sum(event[1] == "submitted" for event in frame["requests"])
+        submitted = sum(event.event == "submitted" for event in frame["requests"])
         entry = _Kept(frame["t"], encoded, words, len(frame["steps"]), len(frame["tokens"]), submitted)
         self._write(entry.line(_everything))
         with self._lock:
@@ -176,7 +176,7 @@ class Recorder:
         }
         return encode(header) + b"\n"
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Returns how much is kept, as ``seconds``, ``frames``, ``steps``, ``requests``, ``tokens`` and ``bytes``."""
         with self._lock:
             frames = list(self._kept)

@@ -11,9 +11,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from roseplay.engine.records import RequestRecord, StepRow, TokenRow, names_of
+from roseplay.recording.frame import Fields
+from roseplay.recording.schema import Frame, KnobRow, Snapshot
 
 _PROGRESS = ("computed", "target", "cached", "shared")
 _ABOUT = names_of(RequestRecord)
@@ -85,13 +87,13 @@ class RequestRun(RequestRecord):
         """Whether it had begun to answer by this time and had not ended."""
         return self.first is not None and self.first < t and (self.finished is None or self.finished > t)
 
-    def update(self, about: dict[str, Any]) -> None:
+    def update(self, about: Fields) -> None:
         """Copy the fields that an event or a snapshot has."""
         for name, value in about.items():
             if name in _ABOUT:
                 setattr(self, name, value)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Fields:
         """Returns its fields as in a snapshot."""
         return {name: getattr(self, name) for name in _ABOUT}
 
@@ -109,38 +111,27 @@ class Run:
         snapshot: the initial state, as in a recording's header.
         keep_ms: how long requests are kept after their end; by default everything is kept, otherwise only the newest
             step and ``_MOST_TOKENS`` tokens, or no tokens if it is 0.
-
-    Attributes:
-        t: time of the last frame, in ms of the page's clock.
-        knobs: their values now.
-        changes: of the knobs, ``(t, step, {name: [old, new]})``, from which earlier values follow.
-        requests: by id, in order of arrival.
-        steps, tokens: oldest first.
-        absent: what another server does not report, by name with the reasons (see ``Capabilities``).
-        loads: what it reported last of its load, oldest first.
     """
 
-    def __init__(
-        self, knobs: Mapping[str, Any], snapshot: Mapping[str, Any] | None = None, *, keep_ms: float = math.inf
-    ) -> None:
-        snapshot = snapshot or {}
+    def __init__(self, knobs: Mapping[str, Any], snapshot: Snapshot, *, keep_ms: float = math.inf) -> None:
         whole = keep_ms == math.inf
-        self.t: float = snapshot.get("t", 0.0)
-        self.knobs = dict(knobs)
-        self.changes: list[tuple[float, int, dict[str, list[Any]]]] = []
-        self.requests: dict[int, RequestRun] = {}
+        self.t = snapshot["t"]  # of the last frame, in ms of the page's clock
+        self.knobs = dict(knobs)  # as they are now
+        self.changes: list[KnobRow] = []  # from which earlier values follow
+        self.requests: dict[int, RequestRun] = {}  # by id, in order of arrival
         self.steps: deque[StepRow] = deque(maxlen=None if whole else 1)
         self.tokens: deque[TokenRow] = deque(maxlen=None if whole else _MOST_TOKENS if keep_ms else 0)
-        self.absent: dict[str, str] = snapshot.get("absent", {})
-        self.loads = deque[dict[str, Any]]([snapshot["load"]] if snapshot.get("load") else [], _LOADS)
+        # What another server does not report, with the reasons, and what it reported last of its load, oldest first.
+        self.absent = snapshot.get("absent", {})
+        self.loads = deque[Fields]([snapshot["load"]] if snapshot.get("load") else [], _LOADS)
         self._keep_ms, self._whole = keep_ms, whole
         self._count = 0  # tokens so far
         self._latest: dict[int, StepRow] = {}  # by step id; a restarted worker counts from 0 again
-        for request_id, about in snapshot.get("requests", ()):
+        for request_id, about in snapshot["requests"]:
             request = self.requests[request_id] = RequestRun(request_id, skipped=about.get("tokens", 0))
             request.update(about)
-        titles = [(request_id, title) for request_id, title, _ in snapshot.get("words", ())]
-        self._take_words({"titles": titles, "tenants": snapshot.get("tenants", ())})
+        self._name("title", [(request_id, title) for request_id, title, _ in snapshot.get("words", ())])
+        self._name("tenant_name", snapshot.get("tenants", ()))
 
     # -- what is asked of it
 
@@ -202,7 +193,7 @@ class Run:
         return round(1000 * (self._count - self.tokens_until(since)) / (self.t - since)) if self.t > since else 0
 
     @property
-    def load(self) -> dict[str, Any] | None:
+    def load(self) -> Fields | None:
         """What another server reported last of its load."""
         return self.loads[-1] if self.loads else None
 
@@ -223,23 +214,27 @@ class Run:
 
     # -- frames
 
-    def take(self, frame: dict[str, Any]) -> None:
-        """Apply a frame whose steps and tokens are records, as ``reader.with_rows`` makes them."""
+    def take(self, frame: Frame) -> None:
+        """Apply a frame."""
         self.t = frame["t"]
         for event in frame["requests"]:
-            if event[1] == "submitted":
+            if event.event == "submitted":
                 self._event(*event)
-        self._take_words(frame)
+        self._name("title", frame.get("titles", ()))
+        self._name("tenant_name", frame.get("tenants", ()))
+        for request_id, index, text in frame.get("texts", ()):
+            for request in self._known([request_id]):
+                request.texts[index] = request.texts.get(index, "") + text
         for step in frame["steps"]:
             self._step(step)
         for token in frame["tokens"]:
             self._token(token)
         for event in frame["requests"]:
-            if event[1] != "submitted":
+            if event.event != "submitted":
                 self._event(*event)
-        for t, step_id, changes in frame["knobs"]:
-            self.knobs.update({name: new for name, (_, new) in changes.items()})
-            self.changes.append((t, step_id, changes))
+        for row in frame["knobs"]:
+            self.knobs.update({name: new for name, (_, new) in row.changes.items()})
+            self.changes.append(row)
         self.absent = frame.get("absent", self.absent)
         self.loads += frame.get("loads") or ()
         if not self._whole:
@@ -249,19 +244,14 @@ class Run:
         """Drop requests that ended by this time, and changes of knobs that were made by then."""
         for request_id in [i for i, it in self.requests.items() if it.finished is not None and it.finished <= before]:
             del self.requests[request_id]
-        self.changes = [change for change in self.changes if change[0] > before]
+        self.changes = [change for change in self.changes if change.t > before]
 
-    def _take_words(self, words: Mapping[str, Any]) -> None:
-        """Take the titles and texts of requests and the names of their tenants, if they were recorded."""
-        for name, attribute in (("titles", "title"), ("tenants", "tenant_name")):
-            for request_id, text in words.get(name, ()):
-                for request in self._known([request_id]):
-                    setattr(request, attribute, text)
-        for request_id, index, text in words.get("texts", ()):
+    def _name(self, attribute: Literal["title", "tenant_name"], names: Iterable[tuple[int, str | None]]) -> None:
+        for request_id, name in names:
             for request in self._known([request_id]):
-                request.texts[index] = request.texts.get(index, "") + text
+                setattr(request, attribute, name)
 
-    def _event(self, request_id: int, kind: str, t: float, about: dict[str, Any]) -> None:
+    def _event(self, request_id: int, kind: str, t: float, about: Fields) -> None:
         if kind == "submitted":
             self.requests.setdefault(request_id, RequestRun(request_id))
         for request in self._known([request_id]):

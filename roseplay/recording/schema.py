@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import MISSING
-from typing import Any
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from roseplay.config import MAX_TENANT_CHARACTERS, RECOMMENDED, Knobs
 from roseplay.core.info import Choice, EngineInfo
-from roseplay.engine.records import COLUMNS, ROWS, MissRecord, RequestRecord, columns_of
+from roseplay.engine.records import COLUMNS, ROWS, MissRecord, RequestRecord, StepRow, TokenRow, columns_of
 from roseplay.engine.telemetry import Load
 from roseplay.engine.ttft_causes import TTFTCauses
 from roseplay.formats.json_schema import (
@@ -26,8 +26,10 @@ from roseplay.formats.json_schema import (
     text,
     whole,
 )
+from roseplay.recording.frame import BurstFigures, DemoCaption, Fields, Said, Stats
 from roseplay.recording.tenant_numbers import MOST_PRIORITY
 from roseplay.settings import Number, Setting, Switch, Whole, settings_of
+from roseplay.traffic.pair import Pair
 
 FORMAT = 2
 MARK = "roseplay_recording"  # the header's field that holds the format
@@ -98,119 +100,82 @@ _ABOUT = object_of(
         },
     )
 )
-_BLOCKS = list_of(
-    row(
-        {
-            "block": whole(0, MAX_BLOCKS),
-            "references": whole(),
-            "owner": whole(-1),
-            "findable": whole(0, 2),
-            "count": whole(1, MAX_BLOCKS),
-        },
-        missing=1,
-    )
-)
-_STATES = list_of(row({"slot": whole(0, 2 * MAX_STATES), "request": whole(-1), "tokens": whole()}))
-_COUNTS = ("requests", "prompt_tokens", "computed", "saved", "blocks_saved", "cached", "shared")
-_STATS = object_of(
-    {
-        **optional(number(null=True), "tok_s", "running", "waiting", "saved_tokens", "saved_pct", "step", "kv_used"),
-        **optional(number(null=True), *(f"{name}_p{p}" for name in ("ttft", "itl") for p in (50, 95, 99))),
-        **optional(number(null=True), *(f"kv_{state}" for state in ("total", "free", "cached", "active", "shared"))),
-        **optional(object_of(optional(number(0), *_COUNTS), null=True), "in_all"),
-        **optional(FLAG, "saturated"),
-    },
-    null=True,
-)
-_BURST = object_of(
-    {
-        "burst": whole(),
-        **dict.fromkeys(("kind", "label"), text(100)),
-        "seed": number(-1e20, 1e20),
-        **dict.fromkeys(("size", "done", "prompt_tokens", "computed", "saved", "blocks_saved"), whole()),
-        **optional(whole(), "cached", "shared"),
-        **dict.fromkeys(("ttft_p50", "ttft_p95"), number(null=True)),
-        **optional(whole(), "answer"),
-    },
-    null=True,
-)
-_ABSENT = object_of({}, rest=text())
+_BLOCK = {"block": whole(0, MAX_BLOCKS), "references": whole(), "owner": whole(-1), "findable": whole(0, 2)}
+_STATE = {"slot": whole(0, 2 * MAX_STATES), "request": whole(-1), "tokens": whole()}
+_Blocks = Annotated[list[list[int]], list_of(row({**_BLOCK, "count": whole(1, MAX_BLOCKS)}, missing=1))]
+_States = Annotated[list[list[int]], list_of(row(_STATE))]
 _COUNTERS = [name for name, column in columns_of(Load).items() if column.kind == int | None]
 _LOAD_FIGURES = _fields(Load, dict.fromkeys(_COUNTERS, whole(0, 10**12, null=True)))
 _LOAD = object_of(
     {"t": number(), **_LOAD_FIGURES, **optional(object_of({}, rest=object_of(_LOAD_FIGURES)), "replicas")}
 )
-_SENTENCE = list_of(row({"text": text(1000), "style": text(20)}))
-_STORY = object_of(
-    {"about": text(20), "t": number(), "lines": list_of(_SENTENCE), **optional(whole(), "burst", "compared")}, null=True
-)
-_GAP = row({"t": number(), "ms": number(0)})
-_GAPS = dict.fromkeys(("gaps", "around"), list_of(_GAP))
-_STEPS = list_of(row({"t0": number(), "t1": number(), "tokens": whole(0)}))
-_SIDE = object_of(
-    {
-        "title": _SENTENCE,
-        **_GAPS,
-        "firsts": list_of(number(0)),
-        **optional(_GAP, "longest"),
-        **optional(_STEPS, "steps"),
-        **optional(list_of(number()), "reader"),
-        **optional(number(0), "first"),
-    }
-)
-PAIR = object_of(
-    {
-        "sentence": _SENTENCE,
-        **dict.fromkeys(("about", "shows", "longest", "moment", "unit"), text(200)),
-        **optional(text(40), "boxes"),
-        "sides": row({"before": _SIDE, "after": _SIDE}),
-        "figures": list_of(object_of(dict.fromkeys(("title", "before", "after", "unit", "mark"), text(40)))),
-    }
-)
-_DEMO = object_of(
-    {
-        **optional(text(100), "name", "title", "guess"),
-        **optional(list_of(text(100)), "answers"),
-        **optional(list_of(list_of(scalar())), "clients"),
-        **optional(whole(), "scene", "scenes", "seconds", "span_ms"),
-        **optional(number(), "begun"),
-        **optional(_SENTENCE, "caption"),
-        **optional(object_of({}, rest=text(100)), "figures"),
-        **optional(list_of(object_of({}, rest=scalar())), "rings"),
-        **optional(FLAG, "over"),
-    },
-    null=True,
-)
-_REQUEST_ID = whole()
-_TENANTS = list_of(row({"request": _REQUEST_ID, "tenant": text(MAX_TENANT_CHARACTERS)}))
-_SNAPSHOT = object_of(
-    {
-        "t": number(),
-        "requests": list_of(row({"request": _REQUEST_ID, "about": _ABOUT})),
-        **optional(
-            list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT), "text": text(_LONG_TEXT)})), "words"
-        ),
-        **optional(_TENANTS, "tenants"),
-        **optional(_BLOCKS, "blocks"),
-        **optional(whole(0, MAX_BLOCKS), "blocks_used"),
-        **optional(_STATES, "states"),
-        **optional(_STATS, "stats"),
-        **optional(_BURST, "burst"),
-        **optional(_ABSENT, "absent"),
-        **optional(_LOAD, "load"),
-    }
-)
+_REQUEST = {"request": whole()}
+_LONG = text(_LONG_TEXT)
+_Titles = Annotated[list[tuple[int, str]], list_of(row({**_REQUEST, "title": _LONG}))]
+_Texts = Annotated[list[tuple[int, int, str]], list_of(row({**_REQUEST, "index": whole(), "text": _LONG}))]
+_Words = Annotated[list[tuple[int, str | None, str]], list_of(row({**_REQUEST, "title": _LONG, "text": _LONG}))]
+_Tenants = Annotated[list[tuple[int, str]], list_of(row({**_REQUEST, "tenant": text(MAX_TENANT_CHARACTERS)}))]
+
+
+class Snapshot(TypedDict):
+    """What holds at a time: now, or before a recording's first frame."""
+
+    t: float
+    requests: Annotated[list[tuple[int, Fields]], list_of(row({**_REQUEST, "about": _ABOUT}))]
+    words: NotRequired[_Words]
+    tenants: NotRequired[_Tenants]
+    blocks: NotRequired[_Blocks]
+    blocks_used: NotRequired[Annotated[int, whole(0, MAX_BLOCKS)]]
+    states: NotRequired[_States]
+    stats: NotRequired[Stats | None]
+    burst: NotRequired[BurstFigures | None]
+    absent: NotRequired[dict[str, str]]
+    load: NotRequired[Annotated[Fields, _LOAD]]
+
+
 # Schemas of rows with named columns; a recording's header may name further columns, in any order.
 _ROW_LIMITS: dict[str, dict[str, Schema]] = {"steps": {"entries": list_of({})}}  # set by ``frame_schema``
 ROW_FIELDS = {rows: _fields(record, _ROW_LIMITS.get(rows, {})) for rows, record in ROWS.items()}
-_EVENT = row(
-    {
-        "request": _REQUEST_ID,
-        "event": choice("submitted", "scheduled", "first", "finished"),
-        "t": number(),
-        "about": _ABOUT,
-    }
-)
+
+
+class EventRow(NamedTuple):
+    """What became of a request, and what is known of it from then on."""
+
+    request: int
+    event: Annotated[str, choice("submitted", "scheduled", "first", "finished")]
+    t: float
+    about: Annotated[Fields, _ABOUT]
+
+
+class KnobRow(NamedTuple):
+    """Changes of knobs before a step: the old and the new value of each."""
+
+    t: float
+    step: Annotated[int, whole(-1)]
+    changes: Annotated[dict[str, tuple[Any, Any]], _CHANGES]
+
+
+class Frame(TypedDict):
+    """What is new since the frame before. In JSON, steps and tokens are lists, see ``COLUMNS``."""
+
+    t: float
+    steps: Annotated[list[StepRow], list_of({})]  # set by ``frame_schema``
+    tokens: Annotated[list[TokenRow], list_of({})]
+    requests: list[EventRow]
+    knobs: list[KnobRow]
+    blocks: _Blocks
+    states: NotRequired[_States]
+    titles: NotRequired[_Titles]
+    texts: NotRequired[_Texts]
+    tenants: NotRequired[_Tenants]
+    stats: NotRequired[Stats | None]
+    burst: NotRequired[BurstFigures | None]
+    story: NotRequired[Said | None]
+    pair: NotRequired[Pair]
+    demo: NotRequired[DemoCaption | None]
+    loads: NotRequired[Annotated[list[Fields], list_of(_LOAD)]]
+    absent: NotRequired[dict[str, str]]
+
 
 HEADER = object_of(
     {
@@ -220,32 +185,12 @@ HEADER = object_of(
             {name: {**it, "optional": name != "slow_motion"} for name, it in _KNOBS.items()}, rest=_SCALAR
         ),
         "columns": object_of(dict.fromkeys(COLUMNS, list_of(text(100)))),
-        "snapshot": _SNAPSHOT,
+        "snapshot": of_type(Snapshot),
         **optional(object_of({}, rest=_SCALAR, null=True), "environment"),
         **optional(text(), "version", "created", "words"),
     }
 )
-FRAME = object_of(
-    {
-        "t": number(),
-        "steps": list_of({}),  # set by ``frame_schema``
-        "tokens": list_of({}),
-        "requests": list_of(_EVENT),
-        "knobs": list_of(row({"t": number(), "step": whole(-1), "changes": _CHANGES})),
-        "blocks": _BLOCKS,
-        **optional(_STATES, "states"),
-        **optional(list_of(row({"request": _REQUEST_ID, "title": text(_LONG_TEXT)})), "titles"),
-        **optional(list_of(row({"request": _REQUEST_ID, "index": whole(), "text": text(_LONG_TEXT)})), "texts"),
-        **optional(_TENANTS, "tenants"),
-        **optional(_STATS, "stats"),
-        **optional(_BURST, "burst"),
-        **optional(_STORY, "story"),
-        **optional(PAIR, "pair"),
-        **optional(_DEMO, "demo"),
-        **optional(list_of(_LOAD), "loads"),
-        **optional(_ABSENT, "absent"),
-    }
-)
+FRAME = of_type(Frame)
 
 # What the page's reader of recordings checks lines against.
 READER = {"format": FORMAT, "header": HEADER, "frame": FRAME, "rows": ROW_FIELDS, "most_blocks": MAX_BLOCKS}

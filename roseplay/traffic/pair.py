@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from roseplay.config import SETTINGS
+from roseplay.formats.json_schema import list_of, number, of_type, row, text, whole
 from roseplay.formats.numbers import setting_text
 from roseplay.formats.segments import VALUE, Segments
 
@@ -18,6 +19,14 @@ MOST_READ = 400  # tokens of a side's reader
 MOST_NAMED = 3  # settings in a title or sentence
 
 Mark = Literal["", "effect", "price", "gain", "same"]
+
+# As in JSON, where rows are lists.
+_GAP = row({"t": number(), "ms": number(0)})
+_Gap = Annotated[list[float], _GAP]
+_Gaps = Annotated[list[list[float]], list_of(_GAP)]
+_Steps = Annotated[list[list[float]], list_of(row({"t0": number(), "t1": number(), "tokens": whole(0)}))]
+_Words = Annotated[str, text(200)]
+_Figure = Annotated[str, text(40)]
 
 Gap = Sequence[float]  # the time of its second token and its length, both in ms
 Step = tuple[float, float, int]  # when it began and ended, in ms, and how many tokens it computed
@@ -32,23 +41,23 @@ class Side(TypedDict):
     """
 
     title: Segments
-    gaps: list[list[float]]
-    around: list[list[float]]
-    longest: NotRequired[list[float]]
-    firsts: list[float]
-    first: NotRequired[float]
-    steps: NotRequired[list[list[float]]]
-    reader: NotRequired[list[int]]
+    gaps: _Gaps
+    around: _Gaps
+    firsts: Annotated[list[float], list_of(number(0))]
+    longest: NotRequired[_Gap]
+    steps: NotRequired[_Steps]
+    reader: NotRequired[list[float]]
+    first: NotRequired[Annotated[float, number(0)]]
 
 
 class PairFigure(TypedDict):
     """A figure before and after; ``mark``: it is the effect, its price or a gain in return, or not clearly another."""
 
-    title: str
-    before: str
-    after: str
-    unit: str
-    mark: Mark
+    title: _Figure
+    before: _Figure
+    after: _Figure
+    unit: _Figure
+    mark: Annotated[Mark, text(40)]
 
 
 class Pair(TypedDict):
@@ -56,13 +65,13 @@ class Pair(TypedDict):
     called, ``moment`` the name of time 0, and ``boxes`` which steps are drawn if not those with prompts."""
 
     sentence: Segments
-    about: str
-    shows: str
-    longest: str
-    moment: str
-    unit: str
-    boxes: NotRequired[str]
-    sides: list[Side]
+    about: _Words
+    shows: _Words
+    longest: _Words
+    moment: _Words
+    unit: _Words
+    boxes: NotRequired[_Figure]
+    sides: Annotated[list[Side], row(dict.fromkeys(("before", "after"), of_type(Side)))]
     figures: list[PairFigure]
 
 

@@ -10,14 +10,17 @@ import pytest
 
 from roseplay import Engine
 from roseplay.config import Knobs
+from roseplay.formats.json_schema import check
 from roseplay.formats.segments import plain
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import Asked, ChatFacts
+from roseplay.play.demos.caption_figures import ring
 from roseplay.play.demos.chat_demos import FAIR, SPECULATION
 from roseplay.play.demos.chat_pair import chat_pair
 from roseplay.play.demos.script import DemoBurst, DemoChats, Scene
 from roseplay.play.playground import Playground
 from roseplay.play.story.caption import caption
+from roseplay.recording.schema import FRAME
 from tests.waiting import wait_until
 
 TAB = "tab-of-mine"
@@ -96,3 +99,11 @@ def test_chats_of_others_wait_behind_a_flood_unless_it_is_fair(playground: Any, 
     first = min(tracked.stream.metrics.scheduled_ns or 0 for tracked in chats if tracked)
     assert (first >= max(begun)) == behind
     assert sum(time_ns < first for time_ns in begun) in (range(20, 21) if behind else range(10))
+
+
+@pytest.mark.parametrize("kind", ["rows", "steps"])
+def test_a_recording_may_have_a_ring_around_chats(kind: str) -> None:
+    chats = ChatFacts(first_token=9.0, step=None, steps=3, drafted=0, accepted=0, texts=(), requests=(3, 4))
+    around = ring((kind, "before"), {"before": chats})
+    assert around and around["requests"] == [3, 4]
+    check({"rings": [around]}, FRAME["fields"]["demo"])

@@ -223,7 +223,7 @@ def slow_mark(factors: tuple[float, ...]) -> str:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_facts_of_steady_traffic_are_those_of_its_latest_stretch(seed: int) -> None:
-    draw, begun, run = random.Random(seed), 1000, TrackedRun(KNOBS)
+    draw, begun, run = random.Random(seed), 1000, TrackedRun(KNOBS, {"t": 0.0, "requests": []})
     watch, arrivals, tokens = SteadyWatch(begun, run), [], []
     for request, t in enumerate(sorted(draw.choices(range(500, 20_000), k=draw.randint(5, 40)))):
         kind, first = draw.choice(["steady", "steady", "own", "lane"]), draw.choice([None, 30, 90])

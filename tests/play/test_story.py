@@ -21,6 +21,7 @@ from roseplay.play.story.pair import before_and_after, burst_pair
 from roseplay.play.story.story import KEEP_MS, Story
 from roseplay.play.story.words import guesses, what_happened
 from roseplay.recording.run import Run
+from roseplay.recording.schema import EventRow, KnobRow
 from roseplay.traffic.environment import Machine, num_cpus
 from tests.waiting import wait_until
 
@@ -35,7 +36,9 @@ A_BURST = BurstFacts(
 
 
 def frame(t: float, **lists: Any) -> dict[str, Any]:
-    return {"t": t, "steps": [], "tokens": [], "requests": [], "knobs": [], "burst": None, **lists}
+    rows = {"requests": [EventRow(*row) for row in lists.pop("requests", ())]}
+    rows |= {"knobs": [KnobRow(*row) for row in lists.pop("knobs", ())]}
+    return {"t": t, "steps": [], "tokens": [], **rows, "burst": None, **lists}
 
 
 def step(number: int, t0: float, t1: float, *parts: tuple[int, int], limit: str = "decode", **more: Any) -> StepRow:
@@ -60,7 +63,7 @@ class StoryOfFrames(Story):
     """Its run takes each frame first."""
 
     def __init__(self, knobs: dict[str, Any], others_s: Callable[[], float | None] = lambda: None) -> None:
-        self.run = Run(knobs, keep_ms=KEEP_MS)
+        self.run = Run(knobs, {"t": 0.0, "requests": []}, keep_ms=KEEP_MS)
         super().__init__(self.run, others_s)
 
     def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:

@@ -34,15 +34,15 @@ def test_a_block_that_was_used_between_two_frames_is_told_once() -> None:
     assert states.change({1: FREE, 2: FREE}) == [[1, *FREE, 2]]
     assert states.change({2: FREE, 3: ACTIVE}) == [[3, *ACTIVE]]
     assert states.change({3: FREE}) == [[3, *FREE]]
-    assert states.snapshot() == {"blocks": [], "blocks_used": 3}
-    assert BlockStates(states.snapshot()).change({2: FREE, 3: CACHED}) == [[3, *CACHED]]
+    assert (states.rows(), states.used) == ([], 3)
+    assert states.change({2: FREE, 3: CACHED}) == [[3, *CACHED]]
 
 
 def test_another_pool_begins_with_free_blocks() -> None:
     states = BlockStates()
     states.change({1: ACTIVE, 2: FREE, 3: CACHED})
     assert states.change(states.freed()) == [[1, *FREE], [3, *FREE]]
-    assert states.snapshot() == {"blocks": [], "blocks_used": 3}
+    assert (states.rows(), states.used) == ([], 3)
 
 
 def test_snapshots_and_frames_lead_to_the_same_states() -> None:
@@ -56,19 +56,21 @@ def test_snapshots_and_frames_lead_to_the_same_states() -> None:
         assert single(rows).items() <= newest.items()
         reader.take(rows)
     held = {block: state for block, state in known.items() if state != FREE}
-    for states in (writer, reader, BlockStates(writer.snapshot())):
-        snapshot = states.snapshot()
-        assert single(snapshot["blocks"]) == held
-        assert snapshot["blocks_used"] == max(known)
+    later = BlockStates()
+    later.take(writer.rows())
+    assert single(later.rows()) == held
+    for states in (writer, reader):
+        assert single(states.rows()) == held
+        assert states.used == max(known)
 
 
 def test_a_snapshot_of_a_large_pool_is_as_long_as_what_differs_in_it() -> None:
     states = BlockStates()
     states.take([[1, *CACHED, 200_000], [70_000, *ACTIVE, 40], [70_040, *SHARED]])
-    assert states.snapshot() == {
-        "blocks": [[1, *CACHED, 69_999], [70_000, *ACTIVE, 40], [70_040, *SHARED], [70_041, *CACHED, 129_960]],
-        "blocks_used": 200_000,
-    }
+    assert states.rows() == [
+        [1, *CACHED, 69_999], [70_000, *ACTIVE, 40], [70_040, *SHARED], [70_041, *CACHED, 129_960],
+    ]  # fmt: skip
+    assert states.used == 200_000
 
 
 def test_a_recording_whose_beginning_was_dropped_begins_with_them() -> None:

@@ -14,6 +14,7 @@ from roseplay.engine.records import COLUMNS, TokenRow
 from roseplay.play.playground import Playground
 from roseplay.recording.reader import Recording, RecordingError, parse, read
 from roseplay.recording.run import Run
+from roseplay.recording.schema import EventRow
 from tests.play.fake_engine import WORDS, FakeEngine
 
 MINE, OTHERS = "a-tab-of-mine", "a-tab-of-others"
@@ -138,7 +139,7 @@ def test_the_oldest_frames_go_and_the_opening_says_what_they_told(engine: FakeEn
 @pytest.mark.parametrize("keep_ms", [0, math.inf])
 def test_a_token_in_a_frame_after_its_requests_end_is_not_counted_again(keep_ms: float) -> None:
     state = Run({}, {"t": 0.0, "requests": [[1, {"tokens": 3}], [2, {}]]}, keep_ms=keep_ms)
-    first, ended = [2, "first", 5.0, {}], [1, "finished", 6.0, {"tokens": 5, "reason": "stop"}]
+    first, ended = EventRow(2, "first", 5.0, {}), EventRow(1, "finished", 6.0, {"tokens": 5, "reason": "stop"})
     tokens = [TokenRow(request, 5.0, None, 0) for request in (1, 2)]
     nothing: dict[str, Any] = {"steps": [], "knobs": [], "blocks": []}
     state.take({"t": 6.0, **nothing, "requests": [first, ended], "tokens": tokens})

@@ -11,7 +11,7 @@ from roseplay.recording.run import Run
 
 def rate(*reports: tuple[float, int | None, int | None], now: float) -> int | None:
     """The rate over 2 s after reports ``(t, running, tokens)``."""
-    run = Run({}, keep_ms=1000)
+    run = Run({}, {"t": 0.0, "requests": []}, keep_ms=1000)
     nothing: dict[str, Any] = {name: [] for name in ("requests", "steps", "tokens", "knobs")}
     loads = [{"t": t, "running": running, "generation_tokens": tokens} for t, running, tokens in reports]
     run.take({"t": now, **nothing, "loads": loads})

@@ -21,13 +21,13 @@ if all answers are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from roseplay.formats.numbers import many, slowed_text, told_text, whole
 from roseplay.play.bursts import Burst
 from roseplay.play.demos.asked import ChatFacts
-from roseplay.play.demos.script import Ring
+from roseplay.play.demos.script import Place
 from roseplay.play.story.burst_facts import BurstFacts
+from roseplay.recording.frame import Ring
 from roseplay.traffic.difference import difference
 
 Facts = BurstFacts | ChatFacts
@@ -99,14 +99,12 @@ def _of_chats(facts: ChatFacts) -> tuple[dict[str, float | None], dict[str, str]
     return {"steps": facts.steps, "accepted": 100 * facts.accepted / facts.drafted if facts.drafted else None}, {}
 
 
-def _counts(facts: Facts) -> dict[str, float | None]:
-    """Returns the counts that are compared."""
-    return {"steps": facts.steps} if isinstance(facts, ChatFacts) else {"recomputed": facts.recomputed}
-
-
 def _changes(first: Facts, second: Facts) -> dict[str, str]:
     """Returns for each count, and each time under the same slow motion, that is known how the second differs from the first."""
-    changes = _differences(_counts(first), _counts(second), "", "")
+    counts = [
+        {"steps": it.steps} if isinstance(it, ChatFacts) else {"recomputed": it.recomputed} for it in (first, second)
+    ]
+    changes = _differences(counts[0], counts[1], "", "")
     if first.factors == second.factors and len(first.factors) == 1:
         changes |= _differences(_times(first), _times(second), " ms", slowed_text(first.factors))
     return changes
@@ -131,7 +129,7 @@ def _differences(
     return changes
 
 
-def ring(target: Ring, facts_by_name: Mapping[str, Facts]) -> dict[str, Any] | None:
+def ring(target: Place, facts_by_name: Mapping[str, Facts]) -> Ring | None:
     """Returns what a ring surrounds, for the page; ``None`` if there is no such thing."""
     if isinstance(target, str):
         return {"of": "element", "id": target}
@@ -148,14 +146,14 @@ def ring(target: Ring, facts_by_name: Mapping[str, Facts]) -> dict[str, Any] | N
         if (gap := facts.worst) is None:
             return None
         label = f"a pause of {told_text(gap.ms)} ms{slowed_text(facts.factors)}"
-        return {"of": kind, "request": gap.request_id, "step": gap.step_id, "label": label}
+        return {"of": "gap", "request": gap.request_id, "step": gap.step_id, "label": label}
     if kind == "step":
         if (step := facts.longest) is None:
             return None
-        return {"of": kind, "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
+        return {"of": "step", "step": step.step_id, "label": f"{whole(step.prompt_tokens)} prompt tokens in one step"}
     if kind == "preempted":
         label = f"{many(facts.preempted, 'answer')} preempted"
-        return {"of": kind, "burst": facts.burst, "label": label} if facts.preempted else None
+        return {"of": "preempted", "burst": facts.burst, "label": label} if facts.preempted else None
     if kind == "rows":
-        return {"of": kind, "burst": facts.burst}
+        return {"of": "rows", "burst": facts.burst}
     return {"of": "element", "id": kind, "t": facts.done}

@@ -119,10 +119,11 @@ class ClientTraffic:
         now_ns: the engine's clock.
     """
 
-    def __init__(self, size: ClientSize, submit: Submit, now_ns: Callable[[], int], vocab_size: int) -> None:
-        self._size, self._submit, self._now_ns, self._ids = size, submit, now_ns, range(max(2, vocab_size))
+    def __init__(self, submit: Submit, now_ns: Callable[[], int], vocab_size: int) -> None:
+        self._submit, self._now_ns, self._ids = submit, now_ns, range(max(2, vocab_size))
         self._numbers = itertools.count()
         self._clients: DemoClients | None = None
+        self._prompt = self._answer = 0  # tokens of each
         self._begun_ns = 0
         self._first_wave = 0  # requests that the first clients sent at once, which are not measured
         self.requests: list[TrackedRequest] = []
@@ -133,10 +134,11 @@ class ClientTraffic:
         """The name of the present clients; empty before the first."""
         return self._clients.name if self._clients else ""
 
-    def begin(self, clients: DemoClients) -> None:
+    def begin(self, clients: DemoClients, size: ClientSize) -> None:
         """Keep as many requests unfinished as there are clients, from now on."""
         if self._clients is None:
             self._first_wave = clients.count
+        self._prompt, self._answer = size.prompt, size.answer
         self._clients, self._begun_ns = clients, self._now_ns()
 
     def send(self) -> None:
@@ -146,10 +148,10 @@ class ClientTraffic:
             return
         unfinished = sum(not tracked.finished for tracked in self.requests)
         for _ in range(min(_SENT_AT_ONCE, self._clients.count - unfinished)):
-            number, answer = next(self._numbers), self._size.answer
+            number, answer = next(self._numbers), self._answer
             if number < self._first_wave:
                 answer = max(2, answer * (number + 1) // self._first_wave)
-            prompt = random.Random(f"client {number}").choices(self._ids, k=self._size.prompt)
+            prompt = random.Random(f"client {number}").choices(self._ids, k=self._prompt)
             self.requests.append(self._submit(prompt, SamplingParams(max_new_tokens=answer, ignore_eos=True)))
 
     def figures(self) -> dict[str, str]:

@@ -12,7 +12,6 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineBusyError, EngineError
 from roseplay.formats.numbers import whole
 from roseplay.formats.text import shown
-from roseplay.play.bursts import Burst
 from roseplay.play.chat_service import ChatService
 from roseplay.play.demos.asked import Asked, ChatFacts
 from roseplay.play.demos.caption_figures import figures_of, figures_of_sent, ring
@@ -21,13 +20,14 @@ from roseplay.play.demos.chat_pair import chat_pair
 from roseplay.play.demos.check import CHECK, check_plan
 from roseplay.play.demos.clients import ClientTraffic, duration, figures_of_size
 from roseplay.play.demos.plan import STORY_TOKENS, Plan, plan, reading_s
-from roseplay.play.demos.script import Demo, DemoBurst, DemoChats, Scene, lane_prompts
+from roseplay.play.demos.script import Demo, DemoBurst, Scene, lane_prompts
 from roseplay.play.requests import Requests
 from roseplay.play.session import Tabs
 from roseplay.play.story.burst_facts import BurstFacts
 from roseplay.play.story.caption import Caption, Segment, caption, figures_in, for_page
 from roseplay.play.story.story import Story
 from roseplay.play.traffic_service import TrafficService
+from roseplay.recording.frame import DemoCaption, Stats
 from roseplay.recording.request_registry import TrackedRequest
 from roseplay.traffic.pace import Speed
 
@@ -63,7 +63,7 @@ class DemoContext:
     story: Story
     now_ms: Callable[[], float]  # the time on the page's clock, which is the engine's
     speed: Callable[[], Speed | None]  # returns how fast the engine computes; ``None`` while unknown
-    stats: Callable[[], dict[str, Any]]  # returns the newest figures of the KPI strip, as in a frame
+    stats: Callable[[], Stats]  # returns the newest figures of the KPI strip, as in a frame
     overloaded: Callable[[], bool]  # returns whether other programs keep the machine busy
 
 
@@ -74,8 +74,8 @@ class DemoPlayer:
         self._context = context
         self._lock = threading.Lock()
         self._playing: _Play | None = None
-        self._news: dict[str, Any] | None = None
-        self.latest: dict[str, Any] | None = None
+        self._news: DemoCaption | None = None
+        self.latest: DemoCaption | None = None
 
     # -- actions
 
@@ -94,11 +94,11 @@ class DemoPlayer:
         if (waiting := self._playing) and waiting.waits:
             waiting.end()
         with self._lock:
-            if self._playing is not None and self._playing.alive:
-                left = self._playing.seconds_left(self._context.now_ms())
+            if playing := self._of(""):
+                left = playing.seconds_left(self._context.now_ms())
                 raise DemoBusyError(f"a demo is playing: it ends in about {left} s")
             self._playing = tab.demo = play = _Play(self._context, planned, tab_id, self._publish)
-            play.start()
+            play.thread.start()
         return planned.demo
 
     def plan(self, demo: Demo) -> Plan:
@@ -106,9 +106,9 @@ class DemoPlayer:
         engine = self._context.requests.engine
         return plan(demo, self._context.speed(), engine.info, engine.knobs.to_dict(), engine.config)
 
-    def offers(self) -> list[dict[str, Any]]:
+    def offers(self) -> list[dict[str, str | int]]:
         """Returns for each demo its name and either its approximate ``seconds`` or why it is ``absent``."""
-        offers: list[dict[str, Any]] = []
+        offers: list[dict[str, str | int]] = []
         for name, demo in DEMOS.items():
             try:
                 offers.append({"name": name, "seconds": self.plan(demo).whole_s})
@@ -146,7 +146,7 @@ class DemoPlayer:
         if play:
             play.stopping.set()
 
-    def status(self, tab_id: str = "") -> dict[str, Any] | None:
+    def status(self, tab_id: str = "") -> dict[str, int] | None:
         """Returns the playing demo's ``own`` (whether it is this tab's) and ``left_s``; ``None`` if there is none."""
         play = self._of("")
         if play is None or (play.waits and tab_id not in ("", play.tab_id)):
@@ -155,17 +155,17 @@ class DemoPlayer:
 
     def _of(self, tab_id: str) -> _Play | None:
         play = self._playing
-        return play if play and play.alive and tab_id in ("", play.tab_id) else None
+        return play if play and play.thread.is_alive() and tab_id in ("", play.tab_id) else None
 
     # -- captions
 
-    def take_news(self) -> dict[str, Any] | None:
+    def take_news(self) -> DemoCaption | None:
         """Returns the newest caption since the last call, if any, for a frame."""
         with self._lock:
             news, self._news = self._news, None
         return news
 
-    def _publish(self, said: dict[str, Any] | None) -> None:
+    def _publish(self, said: DemoCaption | None) -> None:
         with self._lock:
             self.latest = said
             self._news = said or {"over": True}
@@ -190,7 +190,7 @@ class _Play:
     """One run of a demo, in a thread of its own."""
 
     def __init__(
-        self, context: DemoContext, plan: Plan, tab_id: str, publish: Callable[[dict[str, Any] | None], None]
+        self, context: DemoContext, plan: Plan, tab_id: str, publish: Callable[[DemoCaption | None], None]
     ) -> None:
         self._context, self._plan, self._demo, self.tab_id, self._publish = context, plan, plan.demo, tab_id, publish
         self._engine = context.requests.engine
@@ -211,17 +211,12 @@ class _Play:
             self._sent["size"] = whole(sizes[0])
         if plan.slow_motion > 1:
             self._sent["slow_motion"] = f"×{plan.slow_motion:g}"
-        self._clients: ClientTraffic | None = None
-        if plan.client is not None:
-            clock, vocab_size = self._engine.clock, self._engine.info.vocab_size
-            self._clients = ClientTraffic(plan.client, self._submit, clock.now_ns, vocab_size)
+        self._clients = ClientTraffic(self._submit, self._engine.clock.now_ns, self._engine.info.vocab_size)
+        if plan.client:
             self._sent |= figures_of_size(plan.client)
         self._begun_ms = context.now_ms()
         self._until_ms = self._begun_ms + 1000 * plan.whole_s
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
-
-    def start(self) -> None:
-        self.thread.start()
 
     def end(self) -> None:
         """End it and wait until everything is restored; does nothing on its own thread."""
@@ -239,10 +234,6 @@ class _Play:
         self.skip.set()
         return True
 
-    @property
-    def alive(self) -> bool:
-        return self.thread.is_alive()
-
     def seconds_left(self, now_ms: float) -> int:
         return max(1, round((self._until_ms - now_ms) / 1000))
 
@@ -256,7 +247,7 @@ class _Play:
             *scenes, end = enumerate(self._demo.scenes)
             for number, scene in scenes:
                 self._play(number, scene)
-                if self._clients is None and "cut_limit" in self._sent:
+                if not self._plan.client and "cut_limit" in self._sent:
                     break  # there is nothing to compare
             self._sent |= self._demo.conclude(self._bursts)
             self._show_chats(end[1])
@@ -269,8 +260,7 @@ class _Play:
 
     def _end(self, before: dict[str, Any]) -> None:
         """Abort what is left, and restore lanes and knobs, except knobs that were changed meanwhile."""
-        for request_id in self._requests:
-            self._context.requests.abort(request_id)
+        self._clear()
         now = self._engine.knobs.to_dict()
         changed = {
             name: before[name] for name, value in self._set.items() if name not in self.keep and now[name] == value
@@ -292,12 +282,12 @@ class _Play:
         if scene.chats and not scene.burst:
             self._clear()
         burst = self._send(scene.burst, scene.stories) if scene.burst else None
-        chats = self._ask(scene.chats) if scene.chats else None
-        if self._clients is not None:
-            if scene.clients:  # the figures of the ones before stay as they were told
-                self._clients.begin(scene.clients)
-            elif self._clients.name:
-                self._sent |= self._figures_of_clients(self._clients)
+        chats = Asked(scene.chats, self._context.chats, self._context.requests, self.tab_id) if scene.chats else None
+        self._requests += chats.request_ids if chats else []
+        if scene.clients and self._plan.client:  # the figures of the ones before stay as they were told
+            self._clients.begin(scene.clients, self._plan.client)
+        elif self._clients.name:
+            self._sent |= self._figures_of_clients()
         segments = self._caption(number, scene)
         if scene.answers:
             self._ask_for_guess(number, scene)
@@ -360,26 +350,26 @@ class _Play:
         now_ms = self._context.now_ms()
         self._until_ms = now_ms + 1000 * sum(self._plan.seconds[number:])  # a scene longer than planned delays the end
         rings = [place for target in scene.rings if (place := ring(target, {**self._bursts, **self._chats}))]
-        self._publish(
-            {
-                "name": demo.name,
-                "title": demo.title,
-                "scene": number,
-                "scenes": len(demo.scenes),
-                "begun": self._begun_ms,
-                "seconds": round((self._until_ms - self._begun_ms) / 1000),
-                "span_ms": self._plan.span_ms,
-                "caption": for_page(segments),
-                "answers": list(scene.answers.values()),
-                "guess": self._answers.get(self._guess, ""),
-                "figures": figures_in(segments),
-                "rings": rings,
-                **({"clients": clients} if (clients := list(self._measured_clients())) else {}),
-            }
-        )
+        told: DemoCaption = {
+            "name": demo.name,
+            "title": demo.title,
+            "scene": number,
+            "scenes": len(demo.scenes),
+            "begun": self._begun_ms,
+            "seconds": round((self._until_ms - self._begun_ms) / 1000),
+            "span_ms": self._plan.span_ms,
+            "caption": for_page(segments),
+            "answers": list(scene.answers.values()),
+            "guess": self._answers.get(self._guess, ""),
+            "figures": figures_in(segments),
+            "rings": rings,
+        }
+        if clients := list(self._measured_clients()):
+            told["clients"] = clients
+        self._publish(told)
         return segments
 
-    def _set_knobs(self, knobs: Any) -> None:
+    def _set_knobs(self, knobs: Mapping[str, Any]) -> None:
         if self.stopping.is_set():
             raise _StoppedError
         now = self._engine.set_knobs(**knobs).to_dict()
@@ -393,23 +383,13 @@ class _Play:
         self._engine.clear_cache()
         if stories:
             self._wait(STREAMING_S, True, self._all_stream)
-        burst: Burst = self._context.traffic.burst(
-            size=wanted.size,
-            kind=wanted.kind,
-            mix=wanted.prompts,
-            max_new_tokens=wanted.answer,
-            seed=wanted.seed,
-            tab_id=self.tab_id,
-            tenant=wanted.tenant,
-        )
+        burst = self._context.traffic.burst(
+            size=wanted.size, kind=wanted.kind, mix=wanted.prompts, max_new_tokens=wanted.answer, seed=wanted.seed,
+            tab_id=self.tab_id, tenant=wanted.tenant,
+        )  # fmt: skip
         self._requests += [tracked.request_id for tracked in burst.requests]
         self._sent |= figures_of_sent(burst)
         return burst.burst_id
-
-    def _ask(self, wanted: DemoChats) -> Asked:
-        chats = Asked(wanted, self._context.chats, self._context.requests, self.tab_id)
-        self._requests += chats.request_ids
-        return chats
 
     def _clear(self) -> None:
         """Abort what is left of earlier scenes."""
@@ -423,21 +403,23 @@ class _Play:
         self._requests.append(tracked.request_id)
         return tracked
 
-    def _figures_of_clients(self, clients: ClientTraffic) -> dict[str, str]:
+    def _figures_of_clients(self) -> dict[str, str]:
         """Returns the clients' figures, and ``kv``, the share of the KV blocks in use, in percent."""
-        figures, stats = clients.figures(), self._context.stats()
+        clients, stats = self._clients, self._context.stats()
+        figures = clients.figures()
+        total, active, shared = stats.get("kv_total"), stats.get("kv_active"), stats.get("kv_shared")
         if f"{clients.name}_first_token" not in figures:
             self._cut(clients.requests, (self._context.now_ms() - self._begun_ms) / 1000)
-        if figures and stats.get("kv_total"):
-            figures[f"{clients.name}_kv"] = whole(100 * (stats["kv_active"] + stats["kv_shared"]) / stats["kv_total"])
+        if figures and total and active is not None and shared is not None:
+            figures[f"{clients.name}_kv"] = whole(100 * (active + shared) / total)
         return figures
 
-    def _measured_clients(self) -> Iterator[list[Any]]:
+    def _measured_clients(self) -> Iterator[tuple[int, float, float, str]]:
         """Yields the numbers of clients, the times on the page's clock in which the first tokens came that captions speak of,
         and after how long on average."""
         zero_ms = self._context.now_ms() - self._engine.clock.now_ns() / 1e6
-        for count, (ttft_s, *period) in (self._clients.measured if self._clients else {}).items():
-            yield [count, *(zero_ms + ns / 1e6 for ns in period), duration(ttft_s)]
+        for count, (ttft_s, since_ns, until_ns) in self._clients.measured.items():
+            yield count, zero_ms + since_ns / 1e6, zero_ms + until_ns / 1e6, duration(ttft_s)
 
     def _take_facts(self, name: str, burst: int, number: int, begun: float, stories: bool) -> None:
         """Wait until a scene's burst is answered, and keep stories going; take what is known of it then."""
@@ -460,12 +442,9 @@ class _Play:
         self._sent |= {"cut_limit": f"{seconds:.0f} s", "cut_done": whole(done), "cut_size": whole(len(requests))}
 
     def _all_stream(self) -> bool:
-        unfinished = {tracked.request_id: tracked for tracked in self._tab.unfinished()}
-        return all(
-            (tracked := unfinished.get(request_id)) is not None
-            and tracked.stream.metrics.completion_tokens >= STREAMED_TOKENS
-            for request_id in self._lanes.values()
-        )
+        unfinished, least = self._tab.unfinished(), STREAMED_TOKENS
+        streaming = {it.request_id for it in unfinished if it.stream.metrics.completion_tokens >= least}
+        return streaming.issuperset(self._lanes.values())
 
     def _wait(self, seconds: float, stories: bool, over: Callable[[], bool]) -> None:
         """Wait for a time, or until ``over`` returns true; meanwhile restart stories that have ended."""
@@ -473,8 +452,7 @@ class _Play:
         while self._context.now_ms() < until:
             if stories:
                 self._tell_stories()
-            if self._clients is not None:
-                self._clients.send()
+            self._clients.send()
             if over():
                 return
             if self._engine.clock.wait(self.stopping, LOOK_S):

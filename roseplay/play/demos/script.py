@@ -32,7 +32,7 @@ QUESTIONS = (
 )
 # What captions of figures say if the run was cut before they were known.
 CUT = "**After {cut_limit} only {cut_done} of {cut_size} answers were done,** too few to compare."
-Ring = str | tuple[str, str]
+Place = str | tuple[str, str]
 
 
 def lane_prompts(model: str) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Scene:
     # pause of a burst (``("gap", name)``), a burst's longest step (``("step", name)``), an answer of it that was
     # preempted (``("preempted", name)``), the rows in Steps of a burst or chats (``("rows", name)``; chats with their
     # longest TTFT), or those of chats with the number of their steps (``("steps", name)``).
-    rings: tuple[Ring, ...] = ()
+    rings: tuple[Place, ...] = ()
     read_s: float | None = None  # reading time of its caption; by default derived from its length
 
 

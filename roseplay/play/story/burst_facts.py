@@ -9,7 +9,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from roseplay.engine.records import EntryRecord, StepRow
+from roseplay.recording.frame import BurstFigures
 from roseplay.recording.run import RequestRun, Run
+from roseplay.recording.schema import Frame
 from roseplay.traffic.environment import num_cpus
 from roseplay.traffic.metrics import percentile
 from roseplay.traffic.pair import Step
@@ -39,79 +41,57 @@ class LongestStep(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BurstFacts:
-    """One burst, from its arrival to its last first token or, where noted, to its end. Times are in ms.
-
-    Attributes:
-        answer: tokens of each of its answers; ``None`` if unknown, like ``kind`` and ``seed``.
-        knobs: at its arrival. ``undisturbed``: whether none was changed until its end.
-        factors: of slow motion, from its arrival to its end; none of these times is converted.
-        saved_tokens: number of its prompt tokens that were cached or shared; ``cached_tokens``: of those, cached.
-        shared_head: tokens saved in most of its prompts; ``cached_head``: in each, so that they were computed earlier.
-        steps: number of steps that computed its prompts; ``longest``: the longest of them.
-        streaming: number of answers in progress when it arrived; ``paused``: of those that then waited much longer than
-            usual.
-        worst: their longest gap that began before its last first token, whatever caused it; ``usual_ms``: the median of
-            earlier gaps under the same slow motion, unknown if that changed.
-        reader_gap_ms: the median gap of the answers that were streaming, over the same time as ``worst``.
-        others_ms: the longest gap of all other answers at that time.
-        waited: number of its requests that waited for ``waited_for``: ``blocks`` or ``batch``.
-        preempted: number of answers that lost their blocks, up to the end of the burst.
-        recomputed: tokens computed again, and ``swapped``: blocks copied to host memory, for those; up to then.
-        drafted: tokens that were guessed for its answers and computed, up to its end; ``accepted``: those that were right.
-        own_gap_ms: the median gap of its own answers, up to its end; ``None`` while there is none.
-        ttft_p50, ttft_last: of its requests; the last is the longest. ``ttft``: of each.
-        gaps: of the answers that were streaming, those among which ``worst`` is the longest; of its own, up to its end,
-            if none was streaming: the time of the second token since its arrival, and the gap.
-        gaps_around: the others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
-        reader: when the answer with ``worst`` got its tokens, from ``BEFORE_MS`` before its arrival to its end, since then.
-        prefills: the steps that computed its prompts, with times since its arrival.
-        others: the share of the processors' time that other programs took, from its arrival to its end; None if unknown.
-        ended: when its last answer had ended; 0 until any has.
-        tokens_per_s: of all answers, from its arrival to its end; ``None`` until all of its answers have ended by
-            themselves.
-    """
+    """One burst, from its arrival to its last first token or, where noted, to its end. Times are in ms."""
 
     burst: int
-    kind: str | None
+    kind: str | None  # ``None`` if unknown, like ``seed`` and ``answer``
     seed: int | None
-    answer: int | None
-    knobs: Mapping[str, Any]
-    undisturbed: bool
+    answer: int | None  # tokens of each of its answers
+    knobs: Mapping[str, Any]  # at its arrival
+    undisturbed: bool  # whether none was changed until its end
     arrived: float
     done: float
     prompts: int
     prompt_tokens: int
-    saved_tokens: int
-    shared_head: int
-    cached_head: int
-    steps: int
-    longest: LongestStep | None
-    streaming: int
-    paused: int
-    worst: Gap | None
-    usual_ms: float | None
-    others_ms: float | None
-    waited: int
-    waited_for: str | None
-    preempted: int
-    own_gap_ms: float | None
+    saved_tokens: int  # of these, cached or shared
+    shared_head: int  # tokens saved in most of its prompts
+    cached_head: int  # tokens saved in each, so that they were computed earlier
+    steps: int  # that computed its prompts
+    longest: LongestStep | None  # of these
+    streaming: int  # answers in progress when it arrived
+    paused: int  # of those, how many then waited much longer than usual
+    worst: Gap | None  # their longest gap that began before its last first token, whatever caused it
+    usual_ms: float | None  # the median of earlier gaps under the same slow motion, unknown if that changed
+    others_ms: float | None  # the longest gap of all other answers at that time
+    waited: int  # number of its requests that waited for ``waited_for``
+    waited_for: str | None  # ``blocks`` or ``batch``
+    preempted: int  # answers that lost their blocks, up to its end
+    own_gap_ms: float | None  # the median gap of its own answers, up to its end
     ttft_p50: float
-    ttft_last: float
-    recomputed: int = 0
-    swapped: int = 0
-    reader_gap_ms: float | None = None
-    cached_tokens: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    ttft: tuple[float, ...] = ()
+    ttft_last: float  # the longest
+    recomputed: int = 0  # tokens computed again for those that lost their blocks
+    swapped: int = 0  # blocks copied to host memory for those
+    reader_gap_ms: float | None = (
+        None  # the median gap of the answers that were streaming, over the same time as ``worst``
+    )
+    cached_tokens: int = 0  # of the saved ones
+    drafted: int = 0  # tokens that were guessed for its answers and computed, up to its end
+    accepted: int = 0  # of these, how many were right
+    ttft: tuple[float, ...] = ()  # of each of its requests
+    # The time of the second token since its arrival and the gap: of the answers that were streaming, those among which
+    # ``worst`` is the longest; of its own, up to its end, if none was streaming.
     gaps: tuple[tuple[float, float], ...] = ()
+    # The others of the same answers, from ``BEFORE_MS`` before its arrival up to its end.
     gaps_around: tuple[tuple[float, float], ...] = ()
+    # When the answer with ``worst`` got its tokens, from ``BEFORE_MS`` before its arrival to its end, since then.
     reader: tuple[float, ...] = ()
-    prefills: tuple[Step, ...] = ()
-    ended: float = 0.0
-    tokens_per_s: float | None = None
-    factors: tuple[float, ...] = (1.0,)
-    others: float | None = None
+    prefills: tuple[Step, ...] = ()  # the steps that computed its prompts, with times since its arrival
+    ended: float = 0.0  # when its last answer had ended; 0 until any has
+    tokens_per_s: float | None = (
+        None  # of all answers, to its end; ``None`` until all of its own have ended by themselves
+    )
+    factors: tuple[float, ...] = (1.0,)  # of slow motion, to its end; none of these times is converted
+    others: float | None = None  # the share of the processors' time that other programs took, to its end
 
     @property
     def saved(self) -> float:
@@ -141,7 +121,7 @@ class BurstWatch:
         before = (token for token in run.gaps_since(self.arrived - BEFORE_MS) if token.t <= self.arrived)
         self._earlier = [Gap(token.request_id, token.step_id, token.t, token.itl_ms or 0.0) for token in before]
         self._tokens = run.tokens_until(self.arrived)
-        self._about: dict[str, Any] = {}
+        self._about: BurstFigures | None = None
         self._own: dict[int, RequestRun] = {}
         self._saved: dict[int, EntryRecord] = {}  # the newest entry of each of its requests
         self._waited: dict[str, set[int]] = {"blocks": set(), "batch": set()}
@@ -155,7 +135,7 @@ class BurstWatch:
         self._begun: float | None = None  # the time of the first frame
         self._now = 0.0
 
-    def take(self, frame: dict[str, Any]) -> None:
+    def take(self, frame: Frame) -> None:
         """Take a frame that the run has taken."""
         self._now = frame["t"]
         self._begun = self._now if self._begun is None else self._begun
@@ -211,10 +191,10 @@ class BurstWatch:
 
     def facts(self) -> BurstFacts | None:
         """Returns the facts once it is computed; ``None`` if some of its requests were stopped before answering."""
-        requests = self._own
+        requests, about = self._own, self._about
         ttft = sorted(request.ttft_ms for request in requests.values() if request.ttft_ms is not None)
         p50 = percentile(ttft, 50)
-        if len(ttft) < max(len(requests), self._about.get("size", 0)) or p50 is None:
+        if len(ttft) < max(len(requests), about["size"] if about else 0) or p50 is None:
             return None
         done = self._done
         here = [gap for gap in self._gaps if gap.t - gap.ms < done]
@@ -229,9 +209,9 @@ class BurstWatch:
         saved = [0] * (len(requests) - len(saved)) + saved
         return BurstFacts(
             burst=self.burst,
-            kind=self._about.get("kind"),
-            seed=self._about.get("seed"),
-            answer=self._about.get("answer"),
+            kind=about["kind"] if about else None,
+            seed=about["seed"] if about else None,
+            answer=about["answer"] if about else None,
             knobs=self._knobs,
             undisturbed=all(t < self.arrived for t, _, _ in self._run.changes),
             arrived=self.arrived,

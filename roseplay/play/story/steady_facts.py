@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roseplay.recording.run import Run
+from roseplay.recording.schema import Frame
 from roseplay.traffic.metrics import percentile
 
 LEAST_MS = 5000.0  # anything shorter is not conclusive
@@ -19,25 +20,16 @@ KINDS = ("steady", "own")  # kinds of requests
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyFacts:
-    """A stretch of steady traffic, or of a file's, under the same settings.
+    """A stretch of steady traffic, or of a file's, under the same settings."""
 
-    Attributes:
-        own: whether all of it was from a file.
-        seconds: its length.
-        sent: number of requests that arrived; ``rate``: per second.
-        done: number of completed answers.
-        worst_ms: the longest gap between two tokens of any answer; ``None`` if there was none.
-        ttft_p95: of its requests, in ms.
-    """
-
-    own: bool
+    own: bool  # whether all of it was from a file
     knobs: Mapping[str, Any]
-    seconds: float
-    sent: int
-    rate: float
-    done: int
-    worst_ms: float | None
-    ttft_p95: float
+    seconds: float  # its length
+    sent: int  # number of requests that arrived
+    rate: float  # of these, per second
+    done: int  # number of completed answers
+    worst_ms: float | None  # the longest gap between two tokens of any answer
+    ttft_p95: float  # of its requests, in ms
 
 
 class SteadyWatch:
@@ -50,7 +42,7 @@ class SteadyWatch:
         self.latest = t  # arrival
         self._worst: deque[tuple[int, float]] = deque(maxlen=_KEEP_S)  # (second, longest gap)
 
-    def take(self, frame: dict[str, Any]) -> None:
+    def take(self, frame: Frame) -> None:
         """Take a frame that the run has taken."""
         for request_id, event, t, _ in frame["requests"]:
             if event == "submitted" and self._run.requests[request_id].kind in KINDS:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 from roseplay.play.story.burst_facts import BurstFacts, BurstWatch
 from roseplay.play.story.caption import Caption, caption, figures_in, for_page
 from roseplay.play.story.pair import BEFORE_AND_AFTER, Bursts, before_and_after, burst_pair, last_comparable
 from roseplay.play.story.steady_facts import KINDS, SteadyFacts, SteadyWatch
 from roseplay.play.story.words import compared, guesses, how_it_goes, what_happened
+from roseplay.recording.frame import Said
 from roseplay.recording.run import Run
+from roseplay.recording.schema import Frame
 from roseplay.traffic.pair import Pair
 
 STEADY_MS = 5000.0  # between two sentences about steady traffic or that of a file
@@ -29,13 +30,10 @@ class Story:
     Args:
         others_s: see ``Machine.others_s``.
         run: keeps requests for ``KEEP_MS`` after their end, and takes each frame before the story does.
-
-    Attributes:
-        latest: the newest message, as in a frame; ``None`` before the first.
     """
 
     def __init__(self, run: Run, others_s: Callable[[], float | None] = lambda: None) -> None:
-        self.latest: dict[str, Any] | None = None
+        self.latest: Said | None = None  # the newest message
         self._run, self._others_s = run, others_s
         self._watched: OrderedDict[int, BurstWatch] = OrderedDict()
         self._facts: OrderedDict[int, BurstFacts] = OrderedDict()  # of the newest bursts
@@ -45,7 +43,7 @@ class Story:
         self._said_ms = float("-inf")
         self._said_burst_ms = float("-inf")
         self._told_ms = float("-inf")
-        self._next: dict[str, Any] | None = None
+        self._next: Said | None = None
         self._pair: Pair | None = None
         self._compared: tuple[Bursts, Bursts] | None = None
         self._lock = threading.Lock()
@@ -91,12 +89,8 @@ class Story:
         with self._lock:
             return self._next is not None
 
-    def take(self, frame: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a frame, with its steps and tokens as named tuples.
-
-        Returns a message, if there is one: ``about`` (``burst`` or ``steady``), ``t``, ``lines``, one or two captions
-        as ``for_page`` returns them, the ``figures`` of each, and of a burst its ID and that of the ``compared`` one.
-        """
+    def take(self, frame: Frame) -> Said | None:
+        """Take a frame; returns a message, if there is one."""
         message = self._take_bursts(frame)
         message = message or self._take_steady(frame)
         with self._lock:
@@ -106,7 +100,7 @@ class Story:
 
     # -- bursts
 
-    def _take_bursts(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+    def _take_bursts(self, frame: Frame) -> Said | None:
         for _, event, _, about in frame["requests"]:
             burst = about.get("burst") if event == "submitted" else None
             if burst is not None and burst > self._newest:
@@ -120,7 +114,7 @@ class Story:
                 message = self._close(watch, frame["t"], answered) or message
         return message
 
-    def _close(self, watch: BurstWatch, t: float, answered: bool) -> dict[str, Any] | None:
+    def _close(self, watch: BurstWatch, t: float, answered: bool) -> Said | None:
         """Take the facts of a burst that is computed or answered; returns a message if there was none about it yet."""
         before, facts = self._facts.get(watch.burst), watch.facts()
         with self._lock:
@@ -138,12 +132,15 @@ class Story:
         if facts is None or watch.arrived < self._told_ms or lines == lines_before:
             return None
         self._said_burst_ms = t
-        compared = {} if other is None else {"compared": other.burst}
-        return _said("burst", t, lines, burst=facts.burst, **compared)
+        message = _said("burst", t, lines)
+        message["burst"] = facts.burst
+        if other is not None:
+            message["compared"] = other.burst
+        return message
 
     # -- steady traffic
 
-    def _take_steady(self, frame: dict[str, Any]) -> dict[str, Any] | None:
+    def _take_steady(self, frame: Frame) -> Said | None:
         now = frame["t"]
         if self._steady is None:
             arrived = self._run.arrived_since(now - SILENCE_MS, KINDS)
@@ -182,6 +179,6 @@ def _lines(facts: BurstFacts | None, other: BurstFacts | None) -> list[Caption]:
     return [what_happened(facts), guesses(facts) or differs]
 
 
-def _said(about: str, t: float, lines: list[Caption], **more: Any) -> dict[str, Any]:
+def _said(about: str, t: float, lines: list[Caption]) -> Said:
     told = [line for line in lines if line]
-    return {"about": about, "t": t, "lines": list(map(for_page, told)), "figures": list(map(figures_in, told)), **more}
+    return {"about": about, "t": t, "lines": list(map(for_page, told)), "figures": list(map(figures_in, told))}

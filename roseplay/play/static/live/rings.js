@@ -8,7 +8,7 @@ import { demos } from "./demos.js";
 import { LEFT, rows, timeline } from "./timeline.js";
 import { view } from "./view.js";
 
-/** @import { Ring } from "../shared/types.js" */
+/** @import { Ring } from "../shared/records.js" */
 
 const EVERY_MS = 100, CLEAR_PX = 8, LABEL_GAP = 8, AFTER = 0.4, BESIDE = 0.1;
 const PANELS = { gap: "rp-itl", step: "rp-tokens", preempted: "rp-steps", rows: "rp-steps" };

@@ -103,16 +103,15 @@ const ROWS = [
   ["from the same step", "shared"],
   ["blocks saved", "blocks_saved"],
 ];
-const latest = () => [store.burst, store.stats?.in_all ?? null];
 const { count, ms, many } = format;
 
-const savingsNews = () => JSON.stringify(latest());
+const savingsNews = () => JSON.stringify([store.burst, store.stats?.in_all]);
 
 function savings() {
-  const of = latest(), [burst, all] = of;
+  const { burst, stats } = store, all = stats?.in_all;
   const done = burst && burst.done < burst.size ? ` · ${burst.done} done` : "";
   const row = (name, ...cells) => make("tr", "", rowHead("", name), ...cells.map((text) => make("td", "", text)));
-  const rows = ROWS.map(([name, key]) => row(name, ...of.map((figures) => count(figures?.[key]))));
+  const rows = ROWS.map(([name, key]) => row(name, ...[burst, all].map((figures) => count(figures?.[key]))));
   const slow = slowedFirst(store.bursts.get(burst?.burst)?.requests ?? []);
   const ttft = burst?.ttft_p50 == null ? "–" : `${ms(burst.ttft_p50)} / ${ms(burst.ttft_p95)} ms${slow}`;
   const newest = burst ? `${burst.size} × ${burst.label}${done}` : "none yet";

@@ -1,6 +1,6 @@
 /* The columns of rows in frames and recordings, and the types of records in them: written by `python docs/records.py`
  * from roseplay/engine/records.py and roseplay/recording/schema.py, which say what each is. */
-/** @import { Load, Ring } from "./types.js" */
+/** @import { Load } from "./types.js" */
 const F64 = Float64Array, I32 = Int32Array;
 
 /** One step as the page and recordings have it. */
@@ -126,7 +126,8 @@ export const newRequest = () => ({
 
 /** @typedef {[text: string, style: string][]} Sentence */
 
-/** @typedef {{about: string, t: number, lines: Sentence[], burst?: number, compared?: number}} Said */
+/** @typedef {{about: string, t: number, lines: Sentence[], figures?: Record<string, string>[], burst?: number,
+ *   compared?: number}} Said */
 
 /** @typedef {{title: string, before: string, after: string, unit: string, mark: string}} PairFigure */
 
@@ -137,19 +138,31 @@ export const newRequest = () => ({
 /** @typedef {{sentence: Sentence, about: string, shows: string, longest: string, moment: string, unit: string,
  *   boxes?: string, sides: [before: Side, after: Side], figures: PairFigure[]}} Pair */
 
-/** @typedef {{name?: string, title?: string, guess?: string, answers?: string[], clients?: any[][], scene?: number,
- *   scenes?: number, seconds?: number, span_ms?: number, begun?: number, caption?: Sentence,
- *   figures?: Record<string, string>, rings?: Ring[], over?: boolean}} DemoCaption */
+/** @typedef {{of: "gap" | "step" | "preempted" | "rows" | "element", id?: string, t?: number, request?: number,
+ *   step?: number, burst?: number, requests?: number[], label?: string}} Ring */
+
+/** @typedef {{name?: string, title?: string, scene?: number, scenes?: number, begun?: number, seconds?: number,
+ *   span_ms?: number, caption?: Sentence, answers?: string[], guess?: string, figures?: Record<string, string>,
+ *   rings?: Ring[], clients?: any[][], over?: boolean}} DemoCaption */
+
+/** @typedef {{tok_s?: number | null, running?: number | null, waiting?: number | null, kv_total?: number | null,
+ *   kv_free?: number | null, kv_cached?: number | null, kv_active?: number | null, kv_shared?: number | null,
+ *   kv_used?: number | null, saved_tokens?: number | null, saved_pct?: number | null, in_all?: {requests?: number,
+ *   prompt_tokens?: number, computed?: number, saved?: number, blocks_saved?: number, cached?: number,
+ *   shared?: number} | null, step?: number | null, saturated?: boolean}} Stats */
+
+/** @typedef {{burst: number, kind: string, label: string, size: number, seed: number, answer?: number, done: number,
+ *   prompt_tokens: number, computed: number, saved: number, cached?: number, shared?: number, blocks_saved: number,
+ *   ttft_p50: number | null, ttft_p95: number | null}} BurstFigures */
 
 /** @typedef {{t: number, requests: [request: number, about: Partial<RequestRecord>][], words?: [request: number,
  *   title: string, text: string][], tenants?: [request: number, tenant: string][], blocks?: BlockRow[],
- *   blocks_used?: number, states?: StateRow[], stats?: Record<string, any> | null, burst?: Record<string, any> |
- *   null, absent?: Record<string, string>, load?: Load}} RecordedSnapshot */
+ *   blocks_used?: number, states?: StateRow[], stats?: Stats | null, burst?: BurstFigures | null,
+ *   absent?: Record<string, string>, load?: Load}} RecordedSnapshot */
 
 /** @typedef {{t: number, steps: any[], tokens: any[], requests: ([request: number, event: "submitted" | "scheduled"
  *   | "first" | "finished", t: number, about: Partial<RequestRecord>])[], knobs: [t: number, step: number,
  *   changes: Record<string, [old: any, new: any]>][], blocks: BlockRow[], states?: StateRow[],
  *   titles?: [request: number, title: string][], texts?: [request: number, index: number, text: string][],
- *   tenants?: [request: number, tenant: string][], stats?: Record<string, any> | null, burst?: Record<string, any>
- *   | null, story?: Said | null, pair?: Pair, demo?: DemoCaption | null, loads?: Load[], absent?: Record<string,
- *   string>}} Frame */
+ *   tenants?: [request: number, tenant: string][], stats?: Stats | null, burst?: BurstFigures | null, story?: Said
+ *   | null, pair?: Pair, demo?: DemoCaption | null, loads?: Load[], absent?: Record<string, string>}} Frame */

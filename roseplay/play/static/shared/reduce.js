@@ -111,7 +111,7 @@ function applyFrame(frame) {
   }
 }
 
-/** @param {Record<string, any>} figures the server's, of the newest burst */
+/** @param {import("./records.js").BurstFigures} figures of the newest burst */
 function takeBurst(figures) {
   const known = store.bursts.get(figures.burst);
   store.burst = figures;

@@ -71,12 +71,12 @@ const steps = ring(1 << 14, {
 
 const entries = ring(1 << 18, ENTRIES);
 
-/** @import { RequestRecord } from "./records.js" */
+/** @import { BurstFigures, RequestRecord } from "./records.js" */
 /** A request, and the times at which it was preempted, ran again, and copied a block before it wrote to it.
  * @typedef {RequestRecord & Record<"preempted" | "resumed" | "copied", number[]> & {rid: number}} Request */
 
 /** With the server's figures, and the earlier burst with which it is compared.
- * @typedef {{id: number, t: number, requests: Request[], figures?: Record<string, any>, compared?: number}} Burst */
+ * @typedef {{id: number, t: number, requests: Request[], figures?: BurstFigures, compared?: number}} Burst */
 
 /** @returns {Request} */
 const unknown = (rid) => ({ rid, ...newRequest(), preempted: [], resumed: [], copied: [] });
@@ -89,13 +89,13 @@ export const store = {
   requests: new Map(),
   /** @type {Map<number, Burst>} the last few, kept longer than the requests */
   bursts: new Map(),
-  /** @type {Record<string, any> | null} the server's figures of the newest burst */
+  /** @type {BurstFigures | null} the server's figures of the newest burst */
   burst: null,
   /** @type {Record<string, any>} */
   knobs: {},
   /** @type {{t: number, step: number, changes: Record<string, [any, any]>}[]} each change of the knobs */
   marks: [],
-  /** @type {import("./types.js").Stats | null} */
+  /** @type {import("./records.js").Stats | null} */
   stats: null,
   /** @type {import("./records.js").Info | null} */
   info: null,
