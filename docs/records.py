@@ -16,7 +16,8 @@ from typing import Any, Literal, get_args, get_origin
 from roseplay.core.info import Choice, EngineInfo
 from roseplay.engine.records import ROWS, Column, MissRecord, RequestRecord, columns_of
 from roseplay.engine.telemetry import Load
-from roseplay.formats.json_schema import Schema
+from roseplay.formats.json_schema import Schema, of_type
+from roseplay.play.chats import AnswerFigures
 from roseplay.recording.schema import FRAME, HEADER
 
 SCRIPT = Path(__file__).parents[1] / "roseplay" / "play" / "static" / "shared" / "records.js"
@@ -42,6 +43,7 @@ _SHAPES = {
     "DemoCaption": _FRAME["demo"],
     "Stats": _FRAME["stats"],
     "BurstFigures": _FRAME["burst"],
+    "AnswerFigures": of_type(AnswerFigures),
     "RecordedSnapshot": _SNAPSHOT,
     "Frame": FRAME,
 }

@@ -40,11 +40,12 @@ class InitialState:
             self._tabs.update((request_id, tab) for request_id, _ in more[0])
             for rows, of_tab in zip(lists.values(), more, strict=True):
                 rows += of_tab
-        taken = with_rows({**frame, **lists})
-        self.run.take(taken)
-        self._blocks.take(taken["blocks"])
-        self._states.take(taken.get("states", ()))
-        self._stats, self._burst = taken.get("stats") or self._stats, taken.get("burst") or self._burst
+        whole_frame = with_rows({**frame, **lists})
+        self.run.take(whole_frame)
+        self._blocks.take(whole_frame["blocks"])
+        self._states.take(whole_frame.get("states", ()))
+        self._stats = whole_frame.get("stats") or self._stats
+        self._burst = whole_frame.get("burst") or self._burst
         self._tabs = {request_id: tab for request_id, tab in self._tabs.items() if request_id in self.run.requests}
 
     def snapshot(self, may_read: Callable[[str], bool]) -> Snapshot:

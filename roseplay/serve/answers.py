@@ -169,8 +169,8 @@ class Answer:
             return None
         if self.chat:
             return chat_logprobs(self._texts(number), stream, begin, end)
-        repeats = of_prompt and bool(self.prompts)
-        return completion_logprobs(self._texts(number), stream, begin, end, of_prompt=repeats)
+        before = bool(self.prompts) and of_prompt
+        return completion_logprobs(self._texts(number), stream, begin, end, of_prompt=before)
 
     def _figures(self) -> dict[str, object]:
         return {"usage": self.usage(), "metrics": metrics_of(self.streams[0].metrics)}
@@ -249,11 +249,11 @@ class _Events:
         """Returns the event with an answer's next tokens; the last one has the finish reason."""
         if self._plain and chunk.text and self._begun[number] and finish_reason is None:
             return self._before_text[number] + encode(chunk.text) + self._after_text
-        shown = Chunk("", [], []) if self._answer.prompt_only else chunk
+        piece = Chunk("", [], []) if self._answer.prompt_only else chunk
         begin = self._sent[number]
-        self._sent[number] = end = begin + len(shown.token_ids)
-        choice = self._choice(number, shown.text, shown.token_ids)
-        if shown.token_ids:
+        self._sent[number] = end = begin + len(piece.token_ids)
+        choice = self._choice(number, piece.text, piece.token_ids)
+        if piece.token_ids:
             choice["logprobs"] = self._answer._logprobs(number, begin, end)
         choice["finish_reason"] = finish_reason
         return self._written(number, choice)

@@ -67,8 +67,7 @@ def plan(
         return _with_clients(demo, client_size(info, config or EngineConfig()))
     acts = list(_acts(demo, knobs))
     sharing = all(under.sharing for _, under in acts)
-    measured = next((replace(scene, chats=None) for scene, _ in acts if scene.burst), acts[0][0])
-    usual = size = _size_of(measured)
+    usual = size = _size_of(next((replace(scene, chats=None) for scene, _ in acts if scene.burst), acts[0][0]))
     takes_s, factor = [demo.watched_s] * len(acts), 1.0
     if speed is not None:
 

@@ -350,7 +350,7 @@ class _Play:
         now_ms = self._context.now_ms()
         self._until_ms = now_ms + 1000 * sum(self._plan.seconds[number:])  # a scene longer than planned delays the end
         rings = [place for target in scene.rings if (place := ring(target, {**self._bursts, **self._chats}))]
-        told: DemoCaption = {
+        news: DemoCaption = {
             "name": demo.name,
             "title": demo.title,
             "scene": number,
@@ -365,8 +365,8 @@ class _Play:
             "rings": rings,
         }
         if clients := list(self._measured_clients()):
-            told["clients"] = clients
-        self._publish(told)
+            news["clients"] = clients
+        self._publish(news)
         return segments
 
     def _set_knobs(self, knobs: Mapping[str, Any]) -> None:

@@ -195,8 +195,8 @@ class Steering(Endpoints):
         The same seed submits the same prompts again; without one they differ each time. ``tenant`` and ``priority`` are
         for the scheduling policies.
         """
-        what = partial(self.playground.traffic.burst, size=size, kind=kind, max_new_tokens=max_new_tokens, seed=seed)
-        burst = await self.submissions.run(partial(what, tab_id=tab, tenant=tenant or None, priority=priority))
+        send = partial(self.playground.traffic.burst, size=size, kind=kind, max_new_tokens=max_new_tokens, seed=seed)
+        burst = await self.submissions.run(partial(send, tab_id=tab, tenant=tenant or None, priority=priority))
         return {"burst": burst.burst_id, "seed": burst.seed, "ids": [tracked.request_id for tracked in burst.requests]}
 
     @endpoint
@@ -220,8 +220,8 @@ class Steering(Endpoints):
         """
         if rate == 0 and tab:
             return next((steady.figures() for steady in self.playground.traffic.stop("steady", tab)), None)
-        what = partial(self.playground.traffic.start_steady, rate=rate, spacing=spacing, kind=kind, seed=seed)
-        start = partial(what, max_new_tokens=max_new_tokens, tab_id=tab, tenant=tenant or None, priority=priority)
+        start = partial(self.playground.traffic.start_steady, rate=rate, spacing=spacing, kind=kind, seed=seed)
+        start = partial(start, max_new_tokens=max_new_tokens, tab_id=tab, tenant=tenant or None, priority=priority)
         return (await self.submissions.run(start)).figures()
 
     @endpoint

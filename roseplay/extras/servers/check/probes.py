@@ -172,8 +172,8 @@ def _seed(server: Server) -> Finding:
 
 @_probe("stop")
 def _stop(server: Server) -> Finding:
-    told = server.chat(temperature=0, max_tokens=12).document or {}
-    text = told["choices"][0]["message"]["content"]
+    answer = server.chat(temperature=0, max_tokens=12).document or {}
+    text = answer["choices"][0]["message"]["content"]
     word = next((word for word in re.findall(r"\w{2,}", text)[1:]), None)
     if word is None:
         return Finding("unknown", "the model said too little")

@@ -155,6 +155,10 @@ export const newRequest = () => ({
  *   prompt_tokens: number, computed: number, saved: number, cached?: number, shared?: number, blocks_saved: number,
  *   ttft_p50: number | null, ttft_p95: number | null}} BurstFigures */
 
+/** @typedef {{state?: "queued" | "waiting" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error",
+ *   prompt?: number, tokens?: number, ttft_ms?: number | null, itl_p50?: number | null, computed?: number,
+ *   target?: number, cached?: number, reason?: string | null, error?: string | null}} AnswerFigures */
+
 /** @typedef {{t: number, requests: [request: number, about: Partial<RequestRecord>][], words?: [request: number,
  *   title: string, text: string][], tenants?: [request: number, tenant: string][], blocks?: BlockRow[],
  *   blocks_used?: number, states?: StateRow[], stats?: Stats | null, burst?: BurstFigures | null,

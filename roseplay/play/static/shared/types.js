@@ -1,6 +1,6 @@
 /* Types of the data between server and page, and between store and views. Only for the type checker. */
 
-/** @import { Columns, DemoCaption, Frame, Info, LoadFigures, RecordedSnapshot } from "./records.js" */
+/** @import { AnswerFigures, Columns, DemoCaption, Frame, Info, LoadFigures, RecordedSnapshot } from "./records.js" */
 
 /** @typedef {import("./store.js").Request} Request */
 /** @typedef {import("./records.js").Pair} Pair */
@@ -67,11 +67,8 @@
 
 /** What a tab lacks of one of its lanes, from 1: the stamp to send back with the next poll, all turns by their requests
  * where which there are has changed, and those that are new or have grown; the figures are the newest turn's.
- * @typedef {{lane: number, rid: number | null, title: string, have: string, order: number[] | null, turns: TurnNews[],
- *   state?: "queued" | "waiting" | "prefill" | "decode" | "stopping" | "done" | "stopped" | "error",
- *   waiting_ms: number | null, prompt?: number, tokens?: number, computed?: number, target?: number, cached?: number,
- *   ttft_ms?: number | null, itl_p50?: number | null, tok_s?: number | null, reason?: string | null,
- *   error?: string | null}} LaneNews */
+ * @typedef {AnswerFigures & {lane: number, rid: number | null, title: string, have: string, order: number[] | null,
+ *   turns: TurnNews[], waiting_ms: number | null, tok_s?: number | null}} LaneNews */
 
 /** What a tab lacks of a turn: `model` is given where it is not the one that runs; `left_out` turns before it had no
  * room in its prompt; `widths` are the lengths of the new tokens in UTF-16 units, `times` hundredths of a millisecond
