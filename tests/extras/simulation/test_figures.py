@@ -24,6 +24,7 @@ from roseplay.recording import exports
 from roseplay.recording.reader import parse
 from roseplay.recording.request_registry import PrefillTotals
 from roseplay.recording.run import Run
+from roseplay.recording.schema import EventRow
 from tests.play.conftest import client_of_routes
 from tests.play.fake_engine import FakeEngine
 
@@ -87,11 +88,12 @@ def test_every_export_of_times_says_that_they_are_simulated(simulated: Playgroun
 
 def stats_of(waits_s: list[float], *, apart_s: float = 0.5, waiting: int = 3) -> Any:
     """The figures after requests that waited this long for their first tokens and arrived one after the other."""
-    run, events, now = Run({}), [], 0.0
+    run, events, now = Run({}, {"t": 0.0, "requests": []}), [], 0.0
     for number, wait_s in enumerate(waits_s):
         arrived = 1000 * number * apart_s
         now = max(now, arrived + 1000 * wait_s)
-        events += [[number, "submitted", arrived, {}], [number, "first", arrived + 1000 * wait_s, {}]]
+        first = EventRow(number, "first", arrived + 1000 * wait_s, {})
+        events += [EventRow(number, "submitted", arrived, {}), first]
     run.take({"t": now, "steps": [], "tokens": [], "knobs": [], "requests": events})
     return header_figures(run, waiting, PrefillTotals())
 
