@@ -57,7 +57,7 @@ def test_a_limit_is_dragged_on_an_untouched_page_and_its_slider_follows(open_pag
         page.mouse.up()
         wait_until(lambda: (engine.knobs.prefill_max_tokens or 0) < 2048)
         for control in (budget, slider):
-            expect(control).to_have_attribute("aria-valuetext", re.compile(r"^\d{2,3}$"))
+            expect(control).to_have_attribute("aria-valuetext", str(engine.knobs.prefill_max_tokens))
         batch = limit(page, "Max batch")
         batch.press("ArrowLeft")
         wait_until(lambda: engine.knobs.max_batch_size == 31)

@@ -196,8 +196,11 @@ def test_a_vllm_with_a_probe_has_steps_blocks_and_its_own_limits(
     expect(page.locator("#prefill-interval .info-text")).to_have_text("fixed")
     expect(page.locator("#prefill-interval input[type=range]")).to_be_disabled()
     expect(page.locator("#budget .info-text")).to_have_text(re.compile(r"^up to 2\s?048$"))
-    expect(page.locator("#prefix-cache input")).to_be_disabled()
-    expect(page.locator("#prefix-cache input")).to_be_checked()
+    expect(page.locator("#sharing input")).to_be_disabled()
+    prefix_cache = page.locator("#prefix-cache input")
+    expect(prefix_cache).to_be_checked()
+    prefix_cache.uncheck(force=True)
+    page.wait_for_function("() => Rose.store.knobs.prefix_cache === false")
     expect(page.locator("#max-batch .info-text")).to_have_text("up to 64")
     slider = page.locator("#step-tokens input[type=range]")
     for key, tokens in (("Home", 16), ("End", 2048)):
