@@ -28,7 +28,7 @@ def slowed_text(factors: Iterable[float]) -> str:
     return f"{' partly' if len(distinct) > 1 else ''} at {slow}" if slow else ""
 
 
-def megabytes_text(size: int) -> str:
+def megabytes_text(size: float) -> str:
     """Returns bytes in MB, without the unit; without decimals from 10 MB on."""
     return whole(size / 1e6) if size >= 10e6 else f"{size / 1e6:.1f}"
 

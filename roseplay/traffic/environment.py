@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import roseplay
 
 _OVERLOADED = 1.5  # times the cores; an engine and a browser stay below
 
 
-def environment(*, threads: int, device: str) -> dict[str, Any]:
+def environment(*, threads: int, device: str) -> dict[str, float | bool | str | None]:
     """Returns versions, processor and cores; nothing that identifies the machine or its user.
 
     Args:

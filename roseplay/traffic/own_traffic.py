@@ -53,10 +53,6 @@ class OwnTraffic:
             prompt=None,
         )
 
-    def figures(self) -> dict[str, object]:
+    def figures(self) -> dict[str, float | str]:
         """Returns the name, the number of requests and the seconds over which they arrive."""
         return {"name": self.name, "requests": len(self.requests), "span_s": round(self.requests[-1].arrival_s, 3)}
-
-    def document(self) -> dict[str, object]:
-        """Returns the traffic in the format of a result, see ``order.Traffic``."""
-        return {"name": self.name, "requests": [request.row() for request in self.requests]}

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from roseplay.config import SETTINGS
 from roseplay.formats.json_schema import list_of, number, of_type, row, text, whole
@@ -29,7 +31,7 @@ _Words = Annotated[str, text(200)]
 _Figure = Annotated[str, text(40)]
 
 Gap = Sequence[float]  # the time of its second token and its length, both in ms
-Step = tuple[float, float, int]  # when it began and ended, in ms, and how many tokens it computed
+Step = tuple[float, float, float]  # when it began and ended, in ms, and how many tokens it computed
 
 
 class Side(TypedDict):

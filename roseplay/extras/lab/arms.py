@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 from roseplay.clock import CpuClock
 from roseplay.config import GPU_KNOBS, SIMULATED_GPUS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo, FreeMemory
-from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.extras.lab.experiment import ARM_CONFIG, Arm
+from roseplay.extras.lab.load import PlayedLoad
 from roseplay.extras.lab.measuring import PlayedArm
 from roseplay.extras.lab.servers import Servers
 from roseplay.extras.lab.simulated_arm import WITHOUT_EFFECT, SimulatedArm
+from roseplay.extras.lab.types import ArmName, Plain
 from roseplay.extras.servers.address import ServerAddress
 from roseplay.extras.simulation.evidence import Evidence
 from roseplay.extras.simulation.hardware import deployment
-from roseplay.traffic.workload import Workload
 
 ArmConfig = EngineConfig | ServerAddress  # from which an arm's engine is opened
 OpenArm = PlayedArm | SimulatedArm
@@ -39,7 +39,6 @@ class ClosedEngine:
     tokenizer: Any
     memory: FreeMemory  # free memory after closing the engine
     alive: ClassVar[bool] = False
-    capabilities: ClassVar[Capabilities] = Capabilities()
     knobs: ClassVar[Knobs] = Knobs()
 
     @classmethod
@@ -47,7 +46,7 @@ class ClosedEngine:
         cls,
         model: Any,
         config: EngineConfig,
-        arms: Mapping[str, Arm] | None = None,
+        arms: Mapping[ArmName, Arm] | None = None,
         open_with: OpenEngine | None = None,
     ) -> ClosedEngine:
         """Open an engine, read its properties, and close it.
@@ -61,7 +60,7 @@ class ClosedEngine:
             EngineStartError: the engine did not start; the message is one line.
             ValueError: one arm is simulated and the other is not.
         """
-        opened = config if arms is None else _simulated_arm(config, arms) or config
+        opened = config if arms is None else _simulated_arm(config, arms)
         with closing((open_with or open_engine)(model, opened, Knobs(), threading.Event())) as arm:
             info, free = arm.info, arm.free_memory()
             held = info.weight_bytes + info.num_blocks * info.block_size * info.kv_bytes_per_token
@@ -73,12 +72,6 @@ class ClosedEngine:
 
     def free_memory(self) -> FreeMemory:
         return self.memory
-
-    def pause(self) -> None:
-        """Do nothing: it serves no requests."""
-
-    def resume(self) -> None:
-        """Do nothing."""
 
 
 # The engine beside which an experiment runs; the arms' engines start from its configuration.
@@ -122,7 +115,9 @@ def open_on_cpu_time(model: Any, config: ArmConfig, knobs: Knobs, cancelled: thr
     return PlayedArm(engine)
 
 
-def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: bool = False) -> dict[str, ArmConfig]:
+def arm_configs(
+    live: LiveEngine | Servers, arms: Mapping[ArmName, Arm], *, varied: bool = False
+) -> dict[ArmName, ArmConfig]:
     """Returns each arm's config: the live engine's with the arm's changes, or its server's address.
 
     Args:
@@ -133,7 +128,7 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
     """
     if isinstance(live, Servers):
         return dict(live.of_arms(arms, varied=varied))
-    configs: dict[str, EngineConfig] = {}
+    configs: dict[ArmName, EngineConfig] = {}
     for name, arm in arms.items():
         changes: dict[str, Any] = dict(arm.config)
         if any(changes.get(setting) is not None for setting in _POOL):  # overrides the sizing of the live engine's pool
@@ -159,7 +154,7 @@ def arm_configs(live: LiveEngine | Servers, arms: Mapping[str, Arm], *, varied: 
     return {**configs}
 
 
-def evidence(live: LiveEngine | Servers, configs: Mapping[str, ArmConfig]) -> dict[str, Evidence]:
+def evidence(live: LiveEngine | Servers, configs: Mapping[ArmName, ArmConfig]) -> dict[ArmName, Evidence]:
     """Returns what stands behind the durations of each simulated arm.
 
     Raises:
@@ -183,7 +178,7 @@ def _changed(config: EngineConfig, arm: str, changes: Mapping[str, Any]) -> Engi
         raise ValueError(f"arm {arm}: {error}") from None
 
 
-def _check_one_kind(configs: Mapping[str, EngineConfig]) -> None:
+def _check_one_kind(configs: Mapping[ArmName, EngineConfig]) -> None:
     """Raises ``ValueError`` if one arm is simulated and the other is not: their times cannot be compared."""
     simulated = {name for name, config in configs.items() if config.run_as is not None}
     if simulated and len(simulated) < len(configs):
@@ -193,14 +188,14 @@ def _check_one_kind(configs: Mapping[str, EngineConfig]) -> None:
         )
 
 
-def _simulated_arm(config: EngineConfig, arms: Mapping[str, Arm]) -> EngineConfig | None:
-    """Returns the config of arm A if all arms are simulated; raises ``ValueError`` if only one is."""
+def _simulated_arm(config: EngineConfig, arms: Mapping[ArmName, Arm]) -> EngineConfig:
+    """Returns the config of arm A if all arms are simulated, else ``config``; raises ``ValueError`` if only one is."""
     configs = {
         name: _changed(config, name, {key: value for key, value in arm.config.items() if key != "url"})
         for name, arm in arms.items()
     }
     _check_one_kind(configs)
-    return configs["A"] if configs["A"].run_as is not None else None
+    return configs["A"] if configs["A"].run_as is not None else config
 
 
 def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
@@ -217,27 +212,21 @@ def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
         raise ValueError(f"arm {name}: {', '.join(unused)} has no effect on simulated hardware: leave it out")
 
 
-def sized(
-    config: EngineConfig, live: EngineInfo, workload: Workload, prompt_tokens: list[int], at_once: int | None = None
-) -> EngineConfig:
-    """Returns ``config`` with a pool that holds the whole workload, unless it already has a pool size.
+def sized(config: EngineConfig, live: EngineInfo, load: PlayedLoad, at_once: int | None = None) -> EngineConfig:
+    """Returns ``config`` with a pool that holds the load, or ``at_once`` of its longest requests, unless it has a pool size.
 
     A simulated engine keeps the pool that its GPU's memory leaves: it takes no memory here.
-
-    Args:
-        at_once: hold only this many requests, the longest ones.
     """
     if config.run_as is not None or any(getattr(config, setting) is not None for setting in _POOL):
         return config
     blocks = [
-        -(-(tokens + arrival.params.max_new_tokens) // config.block_size)
-        for arrival, tokens in zip(workload, prompt_tokens, strict=True)
+        -(-(tokens + arrival.params.max_new_tokens) // config.block_size) for arrival, tokens in zip(*load, strict=True)
     ]
     needed = sum(sorted(blocks, reverse=True)[:at_once])
     return dataclasses.replace(config, num_blocks=min(live.num_blocks, needed + 2))
 
 
-def room(configs: Mapping[str, ArmConfig], live: EngineInfo) -> int:
+def room(configs: Mapping[ArmName, ArmConfig], live: EngineInfo) -> int:
     """Returns the most tokens, prompt and answer together, that a request may have in either arm."""
     ours = [config for config in configs.values() if isinstance(config, EngineConfig)]
     longest = [min(config.max_model_len or live.max_model_len, live.max_model_len) for config in ours]
@@ -245,7 +234,7 @@ def room(configs: Mapping[str, ArmConfig], live: EngineInfo) -> int:
     return min([live.max_model_len, *longest, *pools])
 
 
-def settings(config: ArmConfig, info: EngineInfo) -> dict[str, Any]:
+def settings(config: ArmConfig, info: EngineInfo) -> Plain:
     """Returns the effective values of the engine settings that an arm may set; for a server, its URL."""
     if isinstance(config, ServerAddress):
         return {"url": config.url}

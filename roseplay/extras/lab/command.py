@@ -7,11 +7,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from roseplay.arguments import exit_code
 from roseplay.config import SIMULATED_GPUS
 from roseplay.extras.lab.arms import ClosedEngine, OpenEngine
+from roseplay.extras.lab.document import Result
 from roseplay.extras.lab.flags import parser
 from roseplay.extras.lab.from_flags import engine_config, experiment_body, with_arms
 from roseplay.extras.lab.job import Job
@@ -48,11 +48,11 @@ def _run(options: argparse.Namespace, open_engine: OpenEngine | None) -> int:
     for file in filter(None, (options.report, options.save)):
         if not Path(file).absolute().parent.is_dir():
             raise ValueError(f"{file!r} cannot be written: there is no such directory")
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
 
-    def keep(document: dict[str, Any]) -> str:
-        results.append({**document, "keep_cache": True} if options.keep_cache else document)
-        return str(document["id"])
+    def keep(document: Result) -> str:
+        results.append(document)
+        return document["id"]
 
     live = Servers.at(addresses) if addresses else ClosedEngine.of(_model(options), config, draft.arms, open_engine)
     experiment = parse_experiment(with_arms(body, options, live.info), Speed.of(live.info), live.knobs)
@@ -82,29 +82,28 @@ def _follow(job: Job) -> None:
     try:
         while not ended:
             ended = job.wait(_POLL_S)
-            status = job.status()
-            runs = status["progress"]
-            total = f" of {len(runs)}" if status["rounds"] else ""
+            runs, experiment = list(job.runs), job.experiment
+            total = f" of {len(runs)}" if experiment.rounds else ""
             for run in runs[shown:]:
-                if run["state"] != "done":
+                if run.state != "done":
                     break
                 shown += 1
-                in_round = f", round {run['repeat']}" if status["kind"] == "sweep" else ""
-                print(f"run {shown}{total}{in_round}, {run['label']}: {run['seconds']:.1f} s", file=sys.stderr)
+                in_round = f", round {run.repeat}" if experiment.kind == "sweep" else ""
+                print(f"run {shown}{total}{in_round}, {run.label}: {run.elapsed:.1f} s", file=sys.stderr)
     except KeyboardInterrupt:
         job.stop()
         job.wait()
         raise
 
 
-def _write(document: dict[str, Any], options: argparse.Namespace) -> None:
+def _write(document: Result, options: argparse.Namespace) -> None:
     if options.save is not None:
         Path(options.save).write_text(
             json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
         )
     if options.json:
         print(json.dumps(document, ensure_ascii=False, allow_nan=False))
-    elif options.csv:
+    elif options.csv and document["kind"] != "compare":
         print(points_csv(document).decode(), end="")
     else:
         print("\n".join(text_report(document)))

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import FailFast, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import FailFast, Field, SkipValidation, TypeAdapter
 from typing_extensions import TypedDict
 
-from roseplay.formats.invalid import first_fault, unfit
+from roseplay.extras.lab.types import ArmName, Count, Limits, MeasuredPoint, Number, Plain, Summary, Text, Varied, Whole
+from roseplay.traffic.own_traffic import OwnTraffic
 
-VERSION = 2
-ARMS = ("A", "B")
-PARTS = ("knobs", "config", "server")  # of an arm's settings
+VERSION: Literal[2] = 2
 MAX_REPEATS = 20
 MAX_POINTS = 32  # values of a sweep
-FAR = 1e12  # limit for times in milliseconds: some thirty years
 
 
-def _scalar(value: Any) -> Any:
-    """Returns a number, text, true, false or null; raises an error for anything else, or if it is too long to show."""
-    if (isinstance(value, str) and len(value) <= 2000) or value is None:
-        return value
-    if isinstance(value, int | float) and abs(value) <= 1e15:
-        return value
-    raise unfit("a number, text, true, false or null, and not too long")
-
-
-Text = Annotated[str, Field(max_length=2000, strict=True)]
-Number = Annotated[float, Field(ge=-FAR, le=FAR, strict=True)]
-Count = Annotated[float, Field(ge=0, le=FAR, strict=True)]
-Whole = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
-Scalar = Annotated[float | bool | str | None, PlainValidator(_scalar)]
-Plain = dict[Annotated[str, Field(max_length=200)], Scalar]
-ArmName = Literal["A", "B"]
-Kind = Literal["compare", "sweep", "find"]
-Varied = Literal["rate_per_s", "prompt_tokens", "prefill_max_tokens", "max_batch_size"]
-Value = float | None  # of the varied setting; ``None`` is no limit
 # Start and end in ms; tokens of prompts and of answers; running and waiting requests; blocks in use.
 Step = tuple[Number, Number, Count, Count, Count, Count, Count]
 
@@ -114,45 +93,6 @@ class Arms(TypedDict):
     B: NotRequired[ArmSettings]
 
 
-class RunFigures(TypedDict):
-    """The figures of a run at one value of the varied setting."""
-
-    output_tokens_per_s: Count | None
-    goodput_req_s: Count | None
-    kept_pct: Count | None
-    ttft_p50_ms: Count | None
-    ttft_p95_ms: Count | None
-    ttft_p99_ms: Count | None
-    itl_p50_ms: Count | None
-    itl_p99_ms: Count | None
-    e2e_p99_ms: Count | None
-    preemptions: Count | None
-    recomputed_tokens: Count | None
-    moved_mb: Count | None
-    prompt_tokens: Count
-    saturated: NotRequired[bool]
-
-
-class MeasuredPoint(TypedDict):
-    """A value of the varied setting, ``None`` for no limit, and the figures of its runs.
-
-    A search on simulated hardware also has the figures with all durations ``shorter`` and ``longer`` by the error.
-    """
-
-    value: Count | None
-    requests: Whole
-    runs: Annotated[list[RunFigures], Field(min_length=1)]
-    shorter: NotRequired[RunFigures]
-    longer: NotRequired[RunFigures]
-
-
-class Limits(TypedDict):
-    """The limits in ms: of a request's TTFT and the p99 of its ITLs, for goodput; of a value's TTFT p95 and ITL p99."""
-
-    ttft_ms: Count
-    itl_ms: Count
-
-
 class Traffic(TypedDict):
     """Requests that replace a scenario's; ``traffic.own`` checks them."""
 
@@ -160,7 +100,9 @@ class Traffic(TypedDict):
     requests: list[Any]
 
 
-class _Result(TypedDict):
+class Header(TypedDict):
+    """What every kind of result has."""
+
     roseplay_lab: Literal[2]
     id: Text
     name: Text | None
@@ -175,14 +117,15 @@ class _Result(TypedDict):
     repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS, strict=True)]
     max_spread_pct: NotRequired[Annotated[float, Field(ge=0.1, le=100, strict=True)]]
     cpu_time: NotRequired[bool]  # whether times are CPU time
+    keep_cache: NotRequired[bool]  # whether runs began with the cache of earlier ones
     params: Plain
     arms: Arms
     traffic: NotRequired[Traffic]
     limits: Limits
-    summary: NotRequired[Any]  # computed from the rest, even if a file has one
+    summary: NotRequired[SkipValidation[Summary]]  # computed from the rest, even if a file has one
 
 
-class ComparisonResult(_Result):
+class ComparisonResult(Header):
     """The result of a comparison: the runs of both arms in their order, with each request and step."""
 
     kind: Literal["compare"]
@@ -191,7 +134,7 @@ class ComparisonResult(_Result):
     runs: list[Run]
 
 
-class SweepResult(_Result):
+class SweepResult(Header):
     """The result of a sweep: the requested values of a setting, and those measured so far, in A and, if it has B, in B."""
 
     kind: Literal["sweep"]
@@ -203,7 +146,7 @@ class SweepResult(_Result):
     b_points: NotRequired[Annotated[list[MeasuredPoint], Field(min_length=1)]]
 
 
-class FindResult(_Result):
+class FindResult(Header):
     """The result of a search: the values it could choose from, where null is no limit, and those tried, in order."""
 
     kind: Literal["find"]
@@ -213,16 +156,9 @@ class FindResult(_Result):
 
 
 Result = ComparisonResult | SweepResult | FindResult
-_RESULT: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator="kind")])
+RESULT: TypeAdapter[Result] = TypeAdapter(Annotated[Result, Field(discriminator="kind")])
 
 
-def check_document(document: Any) -> Result:
-    """Returns the document itself if it is a result of this version; otherwise raises ``ValueError`` with one line."""
-    known = isinstance(document, dict) and document.get("roseplay_lab") == VERSION
-    if not known or document.get("kind") not in ("compare", "sweep", "find"):
-        raise ValueError("this is not a result of the lab: open one that the lab exported")
-    try:
-        _RESULT.validate_python(document)
-    except ValidationError as error:
-        raise ValueError(first_fault(error, "the result", skip=1)) from None
-    return cast(Result, document)
+def traffic_rows(traffic: OwnTraffic) -> Traffic:
+    """Returns the user's own traffic as a result, or an order, has it."""
+    return {"name": traffic.name, "requests": [request.row() for request in traffic.requests]}

@@ -9,8 +9,11 @@ from typing import Any
 
 from roseplay.config import Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.extras.lab.arms import ArmConfig, OpenArm, OpenEngine
+from roseplay.extras.lab.arms import ArmConfig, OpenArm, OpenEngine, settings
+from roseplay.extras.lab.document import ArmSettings
 from roseplay.extras.lab.measuring import RunError, StoppedError
+from roseplay.extras.lab.types import ArmName, Plain
+from roseplay.extras.simulation.evidence import Evidence
 from roseplay.own_models import without_path
 
 
@@ -18,8 +21,6 @@ class ArmEngines:
     """One engine for each arm; arms with equal configs share one.
 
     Args:
-        model: the model to load.
-        configs, knobs: by arm.
         in_turn: close each engine before opening the next.
         open_engine: see ``arms.open_engine``.
         warm_up: called with an arm and its engine before the arm's first run on that engine.
@@ -27,26 +28,25 @@ class ArmEngines:
 
     Attributes:
         infos: by arm, once its engine has been opened.
-        applied: by arm, the knobs that its engine was last measured with; empty if a server does not report them.
     """
 
     def __init__(
         self,
         model: Any,
-        configs: Mapping[str, ArmConfig],
-        knobs: Mapping[str, Knobs],
+        configs: Mapping[ArmName, ArmConfig],
+        knobs: Mapping[ArmName, Knobs],
         *,
         in_turn: bool,
         open_engine: OpenEngine,
-        warm_up: Callable[[str, OpenArm], None],
+        warm_up: Callable[[ArmName, OpenArm], object],
         give_up: threading.Event,
     ) -> None:
-        self.infos: dict[str, EngineInfo] = {}
-        self.applied: dict[str, dict[str, Any]] = {}
+        self.infos: dict[ArmName, EngineInfo] = {}
+        self._applied: dict[ArmName, Plain] = {}  # the knobs last measured with; empty if a server does not report them
         self._model, self._configs, self._knobs, self._in_turn = model, configs, knobs, in_turn
         self._open_engine, self._warm_up, self._give_up = open_engine, warm_up, give_up
         self._open: dict[ArmConfig, OpenArm] = {}
-        self._warm: set[str] = set()
+        self._warm: set[ArmName] = set()
         self._failure: str | None = None
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class ArmEngines:
         for arm in self._configs:
             self.get(arm)
 
-    def get(self, arm: str, knobs: Knobs | None = None) -> OpenArm:
+    def get(self, arm: ArmName, knobs: Knobs | None = None) -> OpenArm:
         """Returns the arm's engine, warmed up, with ``knobs`` or else the arm's own; raises the errors of ``start``."""
         config = self._configs[arm]
         if config not in self._open:
@@ -79,11 +79,23 @@ class ArmEngines:
             applied = engine.set_knobs(**(knobs or self._knobs[arm]).to_dict())
         except ValueError as error:
             raise RunError(f"arm {arm}: {error}") from None
-        self.applied[arm] = applied.to_dict() if engine.capabilities.knobs else {}
+        self._applied[arm] = applied.to_dict() if engine.capabilities.knobs else {}
         if arm not in self._warm:
             self._warm_up(arm, engine)
             self._warm.add(arm)
         return engine
+
+    def settings(self, arm: ArmName, evidence: Evidence | None) -> ArmSettings:
+        """Returns an arm's settings and, if it is simulated, what its figures are worth."""
+        info = self.infos[arm]
+        knobs = self._applied[arm] if info.server else self._knobs[arm].to_dict()
+        details: ArmSettings = {"knobs": knobs, "config": settings(self._configs[arm], info)}
+        if info.server_settings:
+            details["server"] = {**info.server_settings}
+        if evidence is not None and info.simulated is not None:
+            error_pct = None if evidence.bound is None else round(100 * evidence.bound, 1)
+            details["simulated"] = {"evidence": info.simulated, "label": evidence.label, "error_pct": error_pct}
+        return details
 
     def close(self) -> None:
         """Close all open engines."""
@@ -94,7 +106,7 @@ class ArmEngines:
             for engine in engines:
                 pool.submit(engine.close)
 
-    def _start(self, arm: str) -> None:
+    def _start(self, arm: ArmName) -> None:
         """Open the arm's engine; if that fails, cancel the start of the others."""
         config = self._configs[arm]
         try:

@@ -6,14 +6,14 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.extras.lab.document import ARMS, MAX_REPEATS, Kind, Value, Varied
+from roseplay.extras.lab.document import MAX_REPEATS, ComparisonResult, Header, Result, Run
 from roseplay.extras.lab.findings.comparison import watched_values
 from roseplay.extras.lab.load import Load
-from roseplay.extras.lab.measures import figures
 from roseplay.extras.lab.points import TRAFFIC, is_small
+from roseplay.extras.lab.types import ARMS, ArmName, Kind, Limits, MeasuredPoint, RunFigures, Value, Varied
 from roseplay.extras.lab.words import value_text
 from roseplay.settings import settings_of
 from roseplay.traffic.scenario import SIDES
@@ -23,8 +23,6 @@ MAX_OUTPUT_TOKENS = 200_000  # in all runs together: the result has a number for
 
 # The other settings belong to the server, or would change what the experiment measures.
 ARM_CONFIG = tuple(name for name, setting in settings_of(EngineConfig).items() if setting.compared)
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +38,21 @@ class Point:
     """Settings under which traffic is measured, and the runs so far."""
 
     label: str  # its name in the progress, such as ``A`` or ``6 requests/s``
-    title: str  # its name in errors, such as ``arm A``
-    arm: str  # the arm on whose engine it is measured
+    arm: ArmName  # the one on whose engine it is measured
     knobs: Knobs
     load: Load
     value: Value = None  # of the varied setting; ``None`` means no limit
     durations: float = 1.0  # factor of all steps' durations, for a simulated arm
-    runs: list[dict[str, Any]] = field(default_factory=list)  # in the result's format
+    runs: list[RunFigures] = field(default_factory=list)
+    whole_runs: list[Run] = field(default_factory=list)  # in a comparison, in place of their figures
 
-    def about(self, *, varied: bool) -> dict[str, Any]:
+    def about(self, *, varied: bool) -> dict[str, Value | str]:
         """Returns its arm and, if a setting is varied, its value and the ``case`` of a simulation: shorter or longer steps."""
         case = "" if self.durations == 1 else "longer" if self.durations > 1 else "shorter"
         return {"arm": self.arm, **({"value": self.value, "case": case} if varied else {})}
 
-    def document(self) -> dict[str, Any]:
-        """Returns it as a result has it, see ``document.MeasuredPoint``."""
+    def document(self) -> MeasuredPoint:
+        """Returns it as a result has it."""
         return {"value": self.value, "requests": self.load.scenario.num_requests, "runs": list(self.runs)}
 
 
@@ -73,9 +71,9 @@ class Experiment(Load, ABC):
 
     kind: ClassVar[Kind]
     varied: Varied | None = None
-    arms: Mapping[str, Arm]
+    arms: Mapping[ArmName, Arm]
     repeats: int
-    limits: Mapping[str, float]
+    limits: Limits
     name: str | None = None
     max_spread_pct: float | None = None
     exact: bool = False
@@ -89,14 +87,14 @@ class Experiment(Load, ABC):
     def rounds(self) -> int:
         return self.repeats
 
-    def point_at(self, setting: Varied, value: Value, load: Load, arm: str = "A") -> Point:
+    def point_at(self, setting: Varied, value: Value, load: Load, arm: ArmName = "A") -> Point:
         """Returns the point of an arm at which a setting has this value."""
         label, knobs = value_text(setting, value), self.arms[arm].knobs
         if len(self.arms) > 1:
             label = f"{arm}, {label}"
         if setting not in TRAFFIC:
             knobs = knobs.changed({setting: value})
-        return Point(label=label, title=label, arm=arm, knobs=knobs, load=load, value=value)
+        return Point(label=label, arm=arm, knobs=knobs, load=load, value=value)
 
     @abstractmethod
     def points(self) -> list[Point]:
@@ -106,18 +104,14 @@ class Experiment(Load, ABC):
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
         """Returns the points of the next round; none at the end."""
 
-    def record(self, run: dict[str, Any]) -> dict[str, Any]:
-        """Returns the part of a run's ``measuring.run_record`` that the result keeps."""
-        return figures(run, self.limits)
-
     @abstractmethod
-    def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
-        """Returns the result's fields that only this kind has; ``None`` while there is nothing to keep."""
+    def result(self, header: Header, points: Sequence[Point]) -> Result | None:
+        """Returns the result with the fields that only this kind has; ``None`` while there is nothing to keep."""
 
 
-def in_turn(items: Sequence[Item], number: int) -> Sequence[Item]:
+def in_turn(points: Sequence[Point], number: int) -> Sequence[Point]:
     """Returns the order of round ``number``: forward if even, else backward, so that drift affects all alike."""
-    return items if number % 2 == 0 else items[::-1]
+    return points if number % 2 == 0 else points[::-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,25 +129,21 @@ class Comparison(Experiment):
         return max(self.repeats, min(MAX_REPEATS, fit))
 
     def points(self) -> list[Point]:
-        return [
-            Point(label=name, title=f"arm {name}", arm=name, knobs=arm.knobs, load=self)
-            for name, arm in self.arms.items()
-        ]
+        return [Point(label=name, arm=name, knobs=arm.knobs, load=self) for name, arm in self.arms.items()]
 
     def again(self, points: Sequence[Point]) -> Sequence[Point]:
         """Returns both arms while the spread is larger than requested."""
-        most, runs = self.max_spread_pct, [run for point in points for run in point.runs]
-        if most is None or len(points[0].runs) >= self.most_repeats:
+        most, runs = self.max_spread_pct, [run for point in points for run in point.whole_runs]
+        if most is None or len(points[0].whole_runs) >= self.most_repeats:
             return []
         watched = watched_values(runs, self.scenario.watch, self.limits)
         return [] if all(is_small(values, most) for values in watched.values()) else points
 
-    def record(self, run: dict[str, Any]) -> dict[str, Any]:
-        return run
-
-    def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
+    def result(self, header: Header, points: Sequence[Point]) -> ComparisonResult | None:
         """Returns the repeats that both arms have completed."""
-        repeats = min(len(point.runs) for point in points)
-        runs = [point.runs[number] for number in range(repeats) for point in in_turn(points, number)]
-        order = [run["arm"] for run in runs]
-        return {"look": list(self.scenario.look), "repeats": repeats, "order": order, "runs": runs} if runs else None
+        repeats = min(len(point.whole_runs) for point in points)
+        runs = [point.whole_runs[number] for number in range(repeats) for point in in_turn(points, number)]
+        if not runs:
+            return None
+        order, look = [run["arm"] for run in runs], list(self.scenario.look)
+        return {**header, "kind": "compare", "look": look, "repeats": repeats, "order": order, "runs": runs}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Literal
 
-from roseplay.extras.lab.document import Kind, Varied
+from roseplay.extras.lab.document import FindResult, Header
 from roseplay.extras.lab.experiment import Experiment, Point
 from roseplay.extras.lab.findings.search import MORE_RUNS, Search, is_sure
+from roseplay.extras.lab.types import Kind, MeasuredPoint
 from roseplay.formats.numbers import percent_text
 
 
@@ -18,7 +19,7 @@ class Find(Experiment):
     """A checked search: a sweep that chooses its next value. It begins with the least restrictive one."""
 
     kind: ClassVar[Kind] = "find"
-    varied: Varied
+    varied: Literal["prefill_max_tokens", "max_batch_size"]
     # The values to choose from, in increasing order; the last prefill budget is ``None``, no limit.
     grid: Sequence[int | None]
 
@@ -34,11 +35,11 @@ class Find(Experiment):
         for case, durations in self._cases.items() if error else ():
             for point in points[: len(self.grid)]:
                 label = f"{point.label}, {percent_text(100 * error)} {case}"
-                points.append(dataclasses.replace(point, label=label, title=label, durations=durations, runs=[]))
+                points.append(dataclasses.replace(point, label=label, durations=durations, runs=[]))
         return points
 
     @property
-    def _cases(self) -> Mapping[str, float]:
+    def _cases(self) -> Mapping[Literal["shorter", "longer"], float]:
         """The factors of durations under which the values that were tried are simulated again, by name."""
         return {} if self.error is None else {"shorter": 1 - self.error, "longer": 1 + self.error}
 
@@ -50,19 +51,22 @@ class Find(Experiment):
         tried = {point["value"] for point in tries}
         return [point for point in points if point.durations != 1 and point.value in tried and not point.runs]
 
-    def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
+    def result(self, header: Header, points: Sequence[Point]) -> FindResult | None:
         """Returns the complete tries, once there is one."""
         tries, _ = self._walk(points)
-        return {"grid": list(self.grid), "points": tries} if tries else None
+        own: FindResult = {**header, "kind": "find", "setting": self.varied, "grid": [*self.grid], "points": tries}
+        return own if tries else None
 
-    def _walk(self, points: Sequence[Point]) -> tuple[list[dict[str, Any]], Point | None]:
+    def _walk(self, points: Sequence[Point]) -> tuple[list[MeasuredPoint], Point | None]:
         """Returns the complete tries, and the point to measure next, if there is one."""
-        values, tries = [point for point in points if point.durations == 1], []
+        values, tries = [point for point in points if point.durations == 1], list[MeasuredPoint]()
         search = Search(self.grid, self.limits)
         while (place := search.next) is not None and self._is_complete(values[place]):
             runs = {point.durations: point.runs for point in points if point.value == values[place].value}
-            cases = {name: runs[factor][0] for name, factor in self._cases.items() if runs[factor]}
-            tries.append(values[place].document() | cases)
+            tries.append(values[place].document())
+            for name, factor in self._cases.items():
+                if runs[factor]:
+                    tries[-1][name] = runs[factor][0]
             search.record(tries[-1])
         return tries, None if place is None else values[place]
 
@@ -76,5 +80,5 @@ class Find(Experiment):
 
 def grid_between(low: int, high: int) -> tuple[int, ...]:
     """Returns low, high, and between them the powers of two and the values halfway between those, each once."""
-    steps = {base << power for power in range(21) for base in (2, 3)} | {1}
+    steps = {header << power for power in range(21) for header in (2, 3)} | {1}
     return tuple(sorted({low, high, *(step for step in steps if low < step < high)} if low < high else {low}))

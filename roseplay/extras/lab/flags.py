@@ -6,10 +6,11 @@ import argparse
 
 from roseplay.arguments import Parser, add_field_flags, add_model_flag, within
 from roseplay.config import EngineConfig
-from roseplay.extras.lab.document import ARMS, MAX_REPEATS
+from roseplay.extras.lab.document import MAX_REPEATS
 from roseplay.extras.lab.job import RUN_LIMIT_S
 from roseplay.extras.lab.order import DEFAULT_LIMITS, LENGTHS
 from roseplay.extras.lab.points import KNOBS
+from roseplay.extras.lab.types import ARMS
 from roseplay.extras.servers.address import add_url_flags
 from roseplay.traffic.scenarios import SCENARIOS
 
@@ -126,16 +127,16 @@ def _add_experiment_flags(lab: Parser) -> None:
         metavar="RATE",
         help="requests/s, for scenarios with a rate, or instead of the arrival times in the --traffic file",
     )
-    for name, what in (
-        ("ttft_ms", "time to first token"),
-        ("itl_ms", "99th percentile of inter-token latency, among its own tokens,"),
+    for name, default, what in (
+        ("ttft_ms", DEFAULT_LIMITS["ttft_ms"], "time to first token"),
+        ("itl_ms", DEFAULT_LIMITS["itl_ms"], "99th percentile of inter-token latency, among its own tokens,"),
     ):
         group.add_argument(
             f"--limit-{name.replace('_', '-')}",
             dest=name,
             type=float,
             metavar="MS",
-            help=f"goodput counts requests whose {what} is at most this (default: {DEFAULT_LIMITS[name]:g})",
+            help=f"goodput counts requests whose {what} is at most this (default: {default:g})",
         )
     group.add_argument(
         "--run-limit-s",

@@ -11,11 +11,12 @@ from typing import Any
 from roseplay.arguments import given_fields
 from roseplay.config import SETTINGS, EngineConfig, Knobs
 from roseplay.core.info import EngineInfo
-from roseplay.extras.lab.document import ARMS
+from roseplay.extras.lab.document import Traffic, traffic_rows
 from roseplay.extras.lab.experiment import ARM_CONFIG, SIDE
 from roseplay.extras.lab.flags import NOT_FLAGS, VARIED
 from roseplay.extras.lab.order import DEFAULT_LIMITS, find_scenario, parse_order
 from roseplay.extras.lab.results import experiment_of
+from roseplay.extras.lab.types import ARMS, ArmName
 from roseplay.extras.servers.address import server_addresses
 from roseplay.formats.invalid import validated
 from roseplay.formats.json_text import strict_json
@@ -108,7 +109,9 @@ def _varied(options: argparse.Namespace, parts: Mapping[str, Mapping[str, Any]])
     return {kind: {**parts[kind], **parts["range"], "setting": VARIED[getattr(options, kind)]}}
 
 
-def _at_server(body: Mapping[str, Any], arm: str, url: str, info: EngineInfo | None, *, alone: bool) -> dict[str, Any]:
+def _at_server(
+    body: Mapping[str, Any], arm: ArmName, url: str, info: EngineInfo | None, *, alone: bool
+) -> dict[str, Any]:
     """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
     settings = body.get(arm.lower()) or {}
     if not settings and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
@@ -116,7 +119,7 @@ def _at_server(body: Mapping[str, Any], arm: str, url: str, info: EngineInfo | N
     return {"knobs": settings.get("knobs") or {}, "config": {**(settings.get("config") or {}), "url": url}}
 
 
-def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, Any]:
+def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> Traffic:
     """Returns a file as an experiment's ``traffic``; raises ``ValueError``, which says what is wrong with it."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
@@ -125,7 +128,7 @@ def _read_traffic(path: Path, rate_per_s: float | None, seed: int) -> dict[str, 
         requests = parse_traffic(content, rate_per_s=rate_per_s, seed=seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return OwnTraffic(path.name[:MAX_NAME], tuple(requests)).document()
+    return traffic_rows(OwnTraffic(path.name[:MAX_NAME], tuple(requests)))
 
 
 def _read_spec(path: Path) -> dict[str, Any]:
@@ -150,12 +153,12 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _of_scenario(scenario: Scenario, arm: str, info: EngineInfo | None) -> dict[str, Any]:
+def _of_scenario(scenario: Scenario, arm: ArmName, info: EngineInfo | None) -> dict[str, Any]:
     settings = scenario.settings(SIDE[arm])
     return settings if info is None else {**settings, "knobs": info.settable(settings["knobs"])}
 
 
-def _changed_arm(body: Mapping[str, Any], arm: str, changes: Any, info: EngineInfo | None) -> dict[str, Any]:
+def _changed_arm(body: Mapping[str, Any], arm: ArmName, changes: Any, info: EngineInfo | None) -> dict[str, Any]:
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
     settings = body.get(arm.lower())
     if settings is None:

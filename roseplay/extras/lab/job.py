@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import threading
@@ -9,17 +10,16 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
-from roseplay.core.info import EngineInfo
 from roseplay.engine.errors import EngineError
 from roseplay.extras.lab import arms
-from roseplay.extras.lab.arms import LiveEngine, OpenArm, OpenEngine, arm_configs, evidence, room, settings
-from roseplay.extras.lab.document import VERSION
+from roseplay.extras.lab.arms import ClosedEngine, LiveEngine, OpenArm, OpenEngine, arm_configs, evidence, room
+from roseplay.extras.lab.document import VERSION, Arms, Header, Result, traffic_rows
 from roseplay.extras.lab.engines import ArmEngines
-from roseplay.extras.lab.experiment import Arm, Experiment, Point, in_turn
+from roseplay.extras.lab.experiment import Experiment, Point, in_turn
 from roseplay.extras.lab.load import Load, PlayedLoad, PlayedLoads, fitted, warm_up
-from roseplay.extras.lab.measuring import RunError, StoppedError, run_record
+from roseplay.extras.lab.measures import figures
+from roseplay.extras.lab.measuring import MeasuredRun, RunError, RunTerms, StoppedError, run_record
 from roseplay.extras.lab.memory import check_held, fit
 from roseplay.extras.lab.points import KNOBS
 from roseplay.extras.lab.progress import RunProgress, seconds_left
@@ -28,6 +28,7 @@ from roseplay.extras.lab.servers import Servers
 from roseplay.formats.text import one_line
 from roseplay.host_memory import free_memory
 from roseplay.traffic.environment import environment
+from roseplay.traffic.workload import Workload
 
 RUN_LIMIT_S = 120.0
 _log = logging.getLogger(__name__)
@@ -54,6 +55,9 @@ class Job:
         state: ``starting``, ``running``, ``done``, ``stopped`` or ``error``.
         error: one line, if it failed.
         result: ID of the result, once there is one.
+        runs: those planned so far.
+        so_far: the result that a sweep or a search would have if stopped now, without ``traffic``; ``None`` before there
+            is one, and for a comparison.
 
     Raises:
         ValueError: the experiment cannot be run with this model; nothing has been started.
@@ -63,7 +67,7 @@ class Job:
         self,
         experiment: Experiment,
         live: LiveEngine | Servers,
-        keep: Callable[[dict[str, Any]], str],
+        keep: Callable[[Result], str],
         open_engine: OpenEngine | None = None,
         run_limit_s: float = RUN_LIMIT_S,
         keep_cache: bool = False,
@@ -74,8 +78,8 @@ class Job:
         self.error: str | None = None
         self.result: str | None = None
         self._live, self._keep, self._cpu_time = live, keep, cpu_time
+        self._serving = None if isinstance(live, ClosedEngine | Servers) else live  # other clients may use the servers
         self._open_engine: OpenEngine = open_engine or (arms.open_on_cpu_time if cpu_time else arms.open_engine)
-        self._how: dict[str, Any] = {"time_limit_s": run_limit_s, "keep_cache": keep_cache}
         self._configs = arm_configs(live, experiment.arms, varied=experiment.varied in KNOBS)
         self._evidence = evidence(live, self._configs)
         if self._evidence and not keep_cache:
@@ -88,10 +92,11 @@ class Job:
         self._played = PlayedLoads(live, longest)
         self._scenario = experiment.scenario if experiment.traffic else fitted(experiment.scenario, longest)
         self._engines: ArmEngines | None = None
-        self._runs: list[RunProgress] = []
+        self.runs: list[RunProgress] = []
         self._rounds = [self._plan(in_turn(self._points, number)) for number in range(experiment.rounds)]
-        self._so_far: dict[str, Any] | None = None  # replaced as a whole, because other threads read it
+        self.so_far: Result | None = None  # replaced as a whole, because other threads read it
         self._stop = threading.Event()
+        self._terms = RunTerms(self._stop, run_limit_s, keep_cache)
         self._give_up = threading.Event()  # cancels starting engines, on a stop or when one fails
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="roseplay-lab", daemon=True)
@@ -112,13 +117,9 @@ class Job:
     def running(self) -> bool:
         return not self._ended.is_set()
 
-    def status(self) -> dict[str, Any]:
-        """Returns the state and the progress, for the page.
-
-        ``so_far`` is the result that a sweep or a search would have if stopped now, without ``traffic``; ``None``
-        before there is one.
-        """
-        runs = list(self._runs)
+    def status(self) -> dict[str, object]:
+        """Returns the state and the progress, for the page."""
+        runs = list(self.runs)
         return {
             "id": self.job_id,
             "kind": self.experiment.kind,
@@ -130,7 +131,7 @@ class Job:
             "error": self.error,
             "progress": [run.status() for run in runs],
             "left_s": seconds_left(runs) if self.state == "running" else None,
-            "so_far": self._so_far,
+            "so_far": self.so_far,
             "result": self.result,
         }
 
@@ -138,10 +139,10 @@ class Job:
         """Plan a round over these points and add its runs to the progress."""
         planned = []
         for point in points:
-            repeat = sum(run.label == point.label for run in self._runs) + 1
+            repeat = sum(run.label == point.label for run in self.runs) + 1
             about = point.about(varied=self.experiment.varied is not None)
             planned.append((point, RunProgress(point.label, repeat, point.load.scenario.num_requests, about)))
-        self._runs += [run for _, run in planned]
+        self.runs += [run for _, run in planned]
         return planned
 
     # -- in the thread
@@ -150,15 +151,17 @@ class Job:
         state, error = "error", ""
         try:
             longest = self._longest()
-            self._live.pause()
+            if self._serving is not None:
+                self._serving.pause()
             try:
                 self._measure(longest)
                 state = "done"
             finally:
                 if self._engines is not None:
                     self._engines.close()
-                with suppress(EngineError):  # it was closed with the server
-                    self._live.resume()
+                if self._serving is not None:
+                    with suppress(EngineError):  # it was closed with the server
+                        self._serving.resume()
         except StoppedError:
             state = "stopped"
         except (EngineError, RunError, TimeoutError) as failure:
@@ -186,53 +189,56 @@ class Job:
                     self._measure_point(engines, point, run)
         finally:
             document = self._document()
-            if document is not None and any(document.get(name) for name in ("runs", "points")):
+            if document is not None:
                 self.result = self._keep(document)
 
     def _measure_point(self, engines: ArmEngines, point: Point, run: RunProgress) -> None:
         """Measure a point once and record the run."""
         self._check_stop()
         engine = engines.get(point.arm, point.knobs)
-        workload = self._played.make(point.load).workload
-        how = {**self._how, "clients": point.load.scenario.concurrency}
+        workload, clients = self._played.make(point.load).workload, point.load.scenario.concurrency
+        terms = dataclasses.replace(self._terms, clients=clients, durations=point.durations, progress=run)
         run.start()
         measured = None
         try:
-            measured = engine.run(workload, stop=self._stop, durations=point.durations, progress=run, **how)
-        except (RunError, EngineError, TimeoutError) as error:
-            raise RunError(f"{point.title}, run {run.repeat}: {error}") from None
+            title = f"{point.label if self.experiment.varied else f'arm {point.label}'}, run {run.repeat}"
+            measured = self._play(title, engine, workload, terms)
         finally:
             run.finish(cut=measured is None)
         block_bytes = engine.info.kv_bytes_per_token * engine.info.block_size
         record = run_record(point.arm, run.repeat, measured, engine.capabilities, block_bytes)
-        point.runs.append(self.experiment.record(record))
-        if self.experiment.varied is not None:  # a comparison's requests are too much data to publish each time
-            self._tell()
+        if self.experiment.varied is None:
+            point.whole_runs.append(record)
+            return  # a comparison's requests are too much data to publish each time
+        point.runs.append(figures(record, self.experiment.limits))
+        so_far = self._document()
+        if so_far is not None:
+            so_far.pop("traffic", None)
+            self.so_far = so_far
+
+    def _play(self, title: str, engine: OpenArm, workload: Workload, terms: RunTerms) -> MeasuredRun:
+        """Run a workload on an engine; raises ``RunError``, which begins with the title."""
+        self._check_stop()
+        try:
+            return engine.run(workload, terms)
+        except (RunError, EngineError, TimeoutError) as error:
+            raise RunError(f"{title}: {error}") from None
 
     def _open(self, longest: PlayedLoad) -> ArmEngines:
         """Open the engines, together or one at a time as memory allows."""
         at_once = max(point.knobs.max_batch_size for point in self._points)
         try:
-            fits = fit(self._live, self._configs, at_once, longest.workload, longest.prompt_tokens)
+            configs, in_turn = fit(self._live, self._configs, at_once, longest)
         except ValueError as error:
             raise RunError(str(error)) from None
-        self._configs = dict(fits.configs)
-        few = warm_up(longest.workload, longest.prompt_tokens)
-
-        def warm(arm: str, engine: OpenArm) -> None:
-            self._check_stop()
-            try:
-                engine.run(few, stop=self._stop, **self._how)
-            except (RunError, EngineError, TimeoutError) as error:
-                raise RunError(f"arm {arm}, warm-up: {error}") from None
-
+        few = warm_up(longest)
         self._engines = ArmEngines(
             self._live.model,
-            fits.configs,
+            configs,
             {name: arm.knobs for name, arm in self.experiment.arms.items()},
-            in_turn=fits.in_turn,
+            in_turn=in_turn,
             open_engine=self._open_engine,
-            warm_up=warm,
+            warm_up=lambda arm, engine: self._play(f"arm {arm}, warm-up", engine, few, self._terms),
             give_up=self._give_up,
         )
         self._engines.start()
@@ -254,54 +260,39 @@ class Job:
         if self._stop.is_set():
             raise StoppedError
 
-    def _tell(self) -> None:
-        """Publish the measurements so far in ``status``."""
-        document = self._document()
-        if document is not None:
-            self._so_far = {name: value for name, value in document.items() if name != "traffic"}
-
-    def _document(self) -> dict[str, Any] | None:
+    def _document(self) -> Result | None:
         """Returns the result of the measurements so far; ``None`` before anything is complete."""
-        result = self.experiment.result(self._points)
-        if result is None or self._engines is None:
+        engines, experiment = self._engines, self.experiment
+        if engines is None or len(engines.infos) < len(experiment.arms):
             return None
-        infos, experiment = self._engines.infos, self.experiment
-        info = infos["A"]
-        return completed(
-            {
-                "roseplay_lab": VERSION,
-                "kind": experiment.kind,
-                "id": self.job_id,
-                "name": experiment.name,
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "scenario": self._scenario.name,
-                "title": self._scenario.title,
-                "model": info.model,
-                "device": " and ".join(dict.fromkeys(info.server or info.device for info in infos.values())),
-                "dtype": info.dtype or "as served",
-                "environment": environment(threads=info.threads, device=info.device),
-                "seed": experiment.seed,
-                "repeats": experiment.repeats,
-                **({"cpu_time": True} if self._cpu_time else {}),
-                **({} if experiment.max_spread_pct is None else {"max_spread_pct": experiment.max_spread_pct}),
-                "params": self._scenario.params(),
-                **({"traffic": experiment.traffic.document()} if experiment.traffic else {}),
-                "arms": {name: self._arm(name, arm, infos[name]) for name, arm in experiment.arms.items()},
-                "limits": dict(experiment.limits),
-                **({} if experiment.varied is None else {"setting": experiment.varied}),
-                **result,
-            }
-        )
-
-    def _arm(self, name: str, arm: Arm, info: EngineInfo) -> dict[str, Any]:
-        """Returns an arm's settings and, if it is simulated, what its figures are worth."""
-        assert self._engines is not None
-        knobs = self._engines.applied[name] if info.server else arm.knobs.to_dict()
-        details: dict[str, Any] = {"knobs": knobs, "config": settings(self._configs[name], info)}
-        if info.server_settings:
-            details["server"] = dict(info.server_settings)
-        if name in self._evidence:
-            label, bound = self._evidence[name].label, self._evidence[name].bound
-            error_pct = None if bound is None else round(100 * bound, 1)
-            details["simulated"] = {"evidence": info.simulated, "label": label, "error_pct": error_pct}
-        return details
+        info = engines.infos["A"]
+        arms: Arms = {"A": engines.settings("A", self._evidence.get("A"))}
+        if "B" in experiment.arms:
+            arms["B"] = engines.settings("B", self._evidence.get("B"))
+        header: Header = {
+            "roseplay_lab": VERSION,
+            "id": self.job_id,
+            "name": experiment.name,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "scenario": self._scenario.name,
+            "title": self._scenario.title,
+            "model": info.model,
+            "device": " and ".join(dict.fromkeys(each.server or each.device for each in engines.infos.values())),
+            "dtype": info.dtype or "as served",
+            "environment": environment(threads=info.threads, device=info.device),
+            "seed": experiment.seed,
+            "repeats": experiment.repeats,
+            "params": self._scenario.params(),
+            "arms": arms,
+            "limits": experiment.limits,
+        }
+        if self._cpu_time:
+            header["cpu_time"] = True
+        if self._terms.keep_cache:
+            header["keep_cache"] = True
+        if experiment.max_spread_pct is not None:
+            header["max_spread_pct"] = experiment.max_spread_pct
+        if experiment.traffic is not None:
+            header["traffic"] = traffic_rows(experiment.traffic)
+        result = experiment.result(header, self._points)
+        return None if result is None else completed(result)

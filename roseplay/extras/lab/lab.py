@@ -13,12 +13,13 @@ from typing import Any
 from roseplay.config import Knobs
 from roseplay.engine.engine_like import EngineLike
 from roseplay.extras.lab.arms import OpenEngine, settings
-from roseplay.extras.lab.document import ARMS
+from roseplay.extras.lab.document import Result
 from roseplay.extras.lab.experiment import SIDE
 from roseplay.extras.lab.job import Job
 from roseplay.extras.lab.measures import MEASURES
 from roseplay.extras.lab.order import DEFAULT_LIMITS, parse_experiment
 from roseplay.extras.lab.servers import Servers
+from roseplay.extras.lab.types import ARMS
 from roseplay.extras.servers.engine import HttpEngine
 from roseplay.play.tab import TabBusyError
 from roseplay.traffic.own_traffic import OWN
@@ -40,19 +41,19 @@ class Store:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._documents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._documents: OrderedDict[str, Result] = OrderedDict()
 
-    def keep_opened(self, document: dict[str, Any]) -> str:
+    def keep_opened(self, document: Result) -> str:
         """Store a result from a file under an ID derived from its content: its own ID may be taken. Returns the ID."""
         text = json.dumps({**document, "summary": None}, sort_keys=True)
         return self.keep(document, "file-" + hashlib.sha256(text.encode()).hexdigest()[:12])
 
-    def get(self, document_id: str) -> dict[str, Any] | None:
+    def get(self, document_id: str) -> Result | None:
         return self._documents.get(document_id)
 
-    def keep(self, document: dict[str, Any], document_id: str | None = None) -> str:
+    def keep(self, document: Result, document_id: str | None = None) -> str:
         """Store a result under an ID, by default its own; returns the ID."""
-        document_id = document_id or str(document["id"])
+        document_id = document_id or document["id"]
         with self._lock:
             self._documents[document_id] = document
             self._documents.move_to_end(document_id)
@@ -142,7 +143,7 @@ class Lab:
         knobs = info.settable(self._knobs.to_dict()) if self._engine.capabilities.knobs else {}
         knobs.pop("slow_motion", None)
         addresses = self._engine.addresses if isinstance(self._engine, Servers) else {}
-        config = next(iter(addresses.values()), None) or self._engine.config
+        config = self._engine.config if not isinstance(self._engine, Servers) else next(iter(addresses.values()))
         return {
             "scenarios": [self._scenario(paced(scenario, speed)) for scenario in SCENARIOS.values()],
             "own": {**self._scenario(OWN), "params": {}},

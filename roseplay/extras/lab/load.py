@@ -85,11 +85,7 @@ class PlayedLoad(NamedTuple):
 
 
 class PlayedLoads:
-    """Makes loads as they will be played, and keeps the prompts of the last one only.
-
-    Args:
-        engine, room: see ``make_load``.
-    """
+    """Makes loads as they will be played, see ``make_load``, and keeps the prompts of the last one only."""
 
     def __init__(self, engine: HasTokenizer, room: int) -> None:
         self._engine, self._room = engine, room
@@ -143,8 +139,9 @@ def make_load(load: Load, engine: HasTokenizer, room: int) -> PlayedLoad:
     return PlayedLoad(workload, [count(arrival.prompt) for arrival in workload])
 
 
-def warm_up(workload: Workload, prompt_tokens: list[int]) -> Workload:
-    """Returns a few requests of the workload, including the longest, so that first-time costs are not measured."""
+def warm_up(load: PlayedLoad) -> Workload:
+    """Returns a few requests of the load, including the longest, so that first-time costs are not measured."""
+    workload, prompt_tokens = load
     longest = max(range(len(workload)), key=prompt_tokens.__getitem__)
     chosen = [longest, *(index for index in range(len(workload)) if index != longest)][:WARM_UP_REQUESTS]
     few = SamplingParams(max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)

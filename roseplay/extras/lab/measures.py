@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Literal
 
-from roseplay.extras.lab.document import RunFigures
+from roseplay.extras.lab.document import Request, Run
+from roseplay.extras.lab.types import FigureName, Limits, RunFigures
 from roseplay.traffic.metrics import percentile
 
-RunResult = Mapping[str, Any]  # a ``document.Run``
-Limits = Mapping[str, float]
+Measure = Callable[[Run, Limits], float | None]
+_Time = Literal["submit_ms", "queue_ms", "ttft_ms", "ttft_from_arrival_ms", "tpot_ms", "e2e_ms"]  # of a request
 
 
-def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
+def keeps(request: Request, limits: Limits) -> bool:
     """Whether a request met the limits: its TTFT, and the p99 of its ITLs if it has any."""
     return (
         request["ttft_ms"] is not None
@@ -22,20 +23,20 @@ def keeps(request: Mapping[str, Any], limits: Limits) -> bool:
     )
 
 
-def _per_second(count: float, run: RunResult) -> float:
+def _per_second(count: float, run: Run) -> float:
     return count / run["seconds"] if run["seconds"] else 0.0
 
 
-def _of_requests(key: str, percent: float) -> Callable[[RunResult, Limits], float | None]:
+def _of_requests(key: _Time, percent: float) -> Measure:
     """Returns a measure of a percentile over requests."""
     return lambda run, _: percentile(sorted(v for r in run["requests"] if (v := r[key]) is not None), percent)
 
 
-def _of_gaps(percent: float) -> Callable[[RunResult, Limits], float | None]:
+def _of_gaps(percent: float) -> Measure:
     return lambda run, _: percentile(sorted(filter(None, run["itl_ms"])), percent)
 
 
-def _ttft_of_longest(run: RunResult) -> float | None:
+def _ttft_of_longest(run: Run) -> float | None:
     """Returns the median TTFT of the requests with the longest prompts, within a tenth of the longest."""
     lengths = [request["prompt_tokens"] for request in run["requests"]]
     least = 0.9 * max(lengths, default=0)
@@ -43,10 +44,10 @@ def _ttft_of_longest(run: RunResult) -> float | None:
     return percentile(sorted(ttft for ttft in ttfts if ttft is not None), 50)
 
 
-def _queue_of_tenant(run: RunResult, index: int) -> float | None:
+def _queue_of_tenant(run: Run, index: int) -> float | None:
     """Returns the median queueing time of the tenant at this place, by tokens and then by name; ``None`` if there are not
     several."""
-    tokens: dict[str, int] = {}
+    tokens: dict[str, float] = {}
     for request in run["requests"]:
         name = request.get("tenant", "")
         tokens[name] = tokens.get(name, 0) + request["prompt_tokens"] + request["completion_tokens"]
@@ -57,7 +58,7 @@ def _queue_of_tenant(run: RunResult, index: int) -> float | None:
     return percentile(sorted(waits), 50)
 
 
-def _computed(run: RunResult) -> int | None:
+def _computed(run: Run) -> float | None:
     """Returns the number of computed prompt tokens; for a server that reports no steps, of those not cached."""
     if run["steps"]:
         return sum(step[2] for step in run["steps"])
@@ -66,7 +67,7 @@ def _computed(run: RunResult) -> int | None:
     return sum(request["prompt_tokens"] for request in run["requests"]) - run["saved_tokens"]
 
 
-MEASURES: Mapping[str, Callable[[RunResult, Limits], float | None]] = {
+MEASURES: Mapping[str, Measure] = {
     "output_tokens_per_s": lambda run, _: _per_second(sum(r["completion_tokens"] for r in run["requests"]), run),
     "goodput_req_s": lambda run, limits: _per_second(sum(keeps(r, limits) for r in run["requests"]), run),
     "ttft_p50_ms": _of_requests("ttft_ms", 50),
@@ -94,19 +95,29 @@ MEASURES: Mapping[str, Callable[[RunResult, Limits], float | None]] = {
 }
 
 # For runs with requests of tenants.
-OF_TENANTS: Mapping[str, Callable[[RunResult, Limits], float | None]] = {
+OF_TENANTS: Mapping[str, Measure] = {
     "small_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, 0),
     "large_tenant_queue_p50_ms": lambda run, _: _queue_of_tenant(run, -1),
 }
 
-FIGURES_OF_A_RUN = [name for name in MEASURES if name in RunFigures.__annotations__]
 
+def figures(run: Run, limits: Limits) -> RunFigures:
+    """Returns the figures of a run that the result of a sweep or a search keeps."""
 
-def figures(run: RunResult, limits: Limits) -> dict[str, float | bool | None]:
-    """Returns the figures of a run that the result of a sweep or a search keeps, see ``document.RunFigures``."""
+    def rounded(name: FigureName) -> float | None:
+        value = MEASURES[name](run, limits)
+        return None if value is None else round(value, 4)
+
     kept = sum(keeps(request, limits) for request in run["requests"])
-    values = {name: MEASURES[name](run, limits) for name in FIGURES_OF_A_RUN}
-    values["kept_pct"] = 100 * kept / len(run["requests"])
-    values["prompt_tokens"] = statistics.fmean(request["prompt_tokens"] for request in run["requests"])
-    rounded = {name: None if value is None else round(value, 4) for name, value in values.items()}
-    return {**rounded, "saturated": run["saturated"]} if "saturated" in run else rounded
+    values: RunFigures = {
+        "output_tokens_per_s": rounded("output_tokens_per_s"), "goodput_req_s": rounded("goodput_req_s"),
+        "ttft_p50_ms": rounded("ttft_p50_ms"), "ttft_p95_ms": rounded("ttft_p95_ms"), "ttft_p99_ms": rounded("ttft_p99_ms"),
+        "itl_p50_ms": rounded("itl_p50_ms"), "itl_p99_ms": rounded("itl_p99_ms"), "e2e_p99_ms": rounded("e2e_p99_ms"),
+        "preemptions": rounded("preemptions"), "recomputed_tokens": rounded("recomputed_tokens"),
+        "moved_mb": rounded("moved_mb"),
+        "kept_pct": round(100 * kept / len(run["requests"]), 4),
+        "prompt_tokens": round(statistics.fmean(request["prompt_tokens"] for request in run["requests"]), 4),
+    }  # fmt: skip
+    if "saturated" in run:
+        values["saturated"] = run["saturated"]
+    return values

@@ -8,7 +8,7 @@ import statistics
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from roseplay.config import Knobs
@@ -17,7 +17,9 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.engine_like import EngineLike
 from roseplay.engine.records import StepRecord
 from roseplay.engine.request_metrics import RequestMetrics
+from roseplay.extras.lab.document import Request, Run, Step
 from roseplay.extras.lab.progress import RunProgress
+from roseplay.extras.lab.types import ArmName
 from roseplay.extras.simulation.step_summaries import StepSummary
 from roseplay.traffic.driver import Driver, Played
 from roseplay.traffic.metrics import ms, percentile
@@ -33,6 +35,18 @@ class StoppedError(Exception):
 
 class RunError(RuntimeError):
     """A run failed; the message is a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """How a workload is run; setting ``stop`` ends it, and ``progress`` is told how many requests have ended."""
+
+    stop: threading.Event
+    time_limit_s: float  # of this machine, also for a simulated arm
+    keep_cache: bool = False
+    clients: int | None = None  # as many send the requests one after the other
+    durations: float = 1.0  # factor of all steps' durations, for a simulated arm
+    progress: RunProgress | None = None
 
 
 class PlayedArm:
@@ -62,30 +76,20 @@ class PlayedArm:
     def close(self) -> None:
         self._engine.close(CLOSE_S)
 
-    def run(
-        self,
-        workload: Workload,
-        *,
-        stop: threading.Event,
-        time_limit_s: float,
-        keep_cache: bool = False,
-        clients: int | None = None,
-        durations: float = 1.0,
-        progress: RunProgress | None = None,
-    ) -> MeasuredRun:
+    def run(self, workload: Workload, terms: RunTerms) -> MeasuredRun:
         """Play the workload, from a cold cache unless it is kept; steps take as long as they do.
 
         Raises:
-            StoppedError: ``stop`` was set; requests may still be running.
+            StoppedError: the stop was set; requests may still be running.
             RunError: a request was refused or failed, or the run took too long.
         """
         engine = self._engine
-        if not keep_cache:
+        if not terms.keep_cache:
             workload = _from_cold(engine, workload)
         reader = engine.telemetry.reader()
         records: list[StepRecord] = []
-        on_sent = None if progress is None else progress.sent.append
-        driver = Driver(engine, workload, time_limit_s=time_limit_s, on_sent=on_sent, clients=clients)
+        on_sent = None if terms.progress is None else terms.progress.sent.append
+        driver = Driver(engine, workload, time_limit_s=terms.time_limit_s, on_sent=on_sent, clients=terms.clients)
         playing = driver.start()
         while True:
             try:
@@ -93,12 +97,12 @@ class PlayedArm:
                 break
             except TimeoutError:
                 records += reader.steps()
-            if stop.is_set():
+            if terms.stop.is_set():
                 driver.stop()
                 raise StoppedError
-        if stop.is_set():
+        if terms.stop.is_set():
             raise StoppedError
-        _check(played, time_limit_s)
+        _check(played, terms.time_limit_s)
         if engine.capabilities.inspect:
             engine.inspect_block(1)  # returns after the record of the last step has arrived
         records += reader.steps()
@@ -155,8 +159,7 @@ class MeasuredRun:
     saturated: bool | None = None
     recomputed_tokens: int | None = None  # what preemptions cost; ``None`` for a simulated one
     moved_blocks: int | None = None
-    # Medians of the steps that had masks of structured outputs, as in ``document.Run``.
-    masks: Mapping[str, float] = field(default_factory=dict)
+    masked: Sequence[StepRecord] = ()  # the steps that had masks of structured outputs
 
     @classmethod
     def of_played(cls, played: Played, steps: Iterable[StepRecord]) -> MeasuredRun:
@@ -180,13 +183,8 @@ class MeasuredRun:
             [_row(step) for step in records],
             recomputed_tokens=sum(step.recomputed_tokens for step in records),
             moved_blocks=sum(step.swapped_out + step.swapped_in for step in records),
-            masks=_masks([step for step in records if step.mask_ms]),
+            masked=[step for step in records if step.mask_ms],
         )
-
-
-def _masks(steps: Sequence[StepRecord]) -> dict[str, float]:
-    names = ("mask_ms", "mask_wait_ms") if steps else ()
-    return {name: round(statistics.median(getattr(step, name) for step in steps), 4) for name in names}
 
 
 def _row(step: StepRecord) -> StepSummary:
@@ -196,8 +194,8 @@ def _row(step: StepRecord) -> StepSummary:
 
 
 def run_record(
-    arm: str, repeat: int, run: MeasuredRun, told: Capabilities | None = None, block_bytes: int = 0
-) -> dict[str, Any]:
+    arm: ArmName, repeat: int, run: MeasuredRun, told: Capabilities | None = None, block_bytes: int = 0
+) -> Run:
     """Returns a run in the result's format; times are in ms since the first submit.
 
     Args:
@@ -210,7 +208,7 @@ def run_record(
     ended_ns = max(m.finished_ns or zero_ns for m in metrics)
     tokens = json.dumps([answer.tokens for answer in run.answers], separators=(",", ":"))
     moved_blocks = run.moved_blocks if told.steps and block_bytes else None
-    record: dict[str, Any] = {
+    record: Run = {
         "arm": arm,
         "repeat": repeat,
         "seconds": round((ended_ns - zero_ns) / 1e9, 4),
@@ -222,16 +220,20 @@ def run_record(
         "preemptions": sum(m.num_preemptions for m in metrics) if told.steps else None,
         "recomputed_tokens": None if moved_blocks is None else run.recomputed_tokens,
         "moved_mb": None if moved_blocks is None else moved_blocks * block_bytes / 1e6,
-        **run.masks,
     }
-    return record if run.saturated is None else {**record, "saturated": run.saturated}
+    if run.masked:
+        record["mask_ms"] = round(statistics.median(step.mask_ms for step in run.masked), 4)
+        record["mask_wait_ms"] = round(statistics.median(step.mask_wait_ms for step in run.masked), 4)
+    if run.saturated is not None:
+        record["saturated"] = run.saturated
+    return record
 
 
-def _request(index: int, answer: MeasuredAnswer, zero_ns: int) -> dict[str, Any]:
+def _request(index: int, answer: MeasuredAnswer, zero_ns: int) -> Request:
     metrics = answer.metrics
     gaps = sorted(metrics.itl_s)
     first_ns = metrics.first_token_ns
-    return {
+    request: Request = {
         "index": index,
         "arrival_ms": round((answer.submit_start_ns - zero_ns) / 1e6, 2),
         "intended_arrival_ms": round((answer.due_ns - zero_ns) / 1e6, 2),
@@ -246,10 +248,12 @@ def _request(index: int, answer: MeasuredAnswer, zero_ns: int) -> dict[str, Any]
         "itl_p99_ms": ms(percentile(gaps, 99)),
         "itl_max_ms": ms(gaps[-1] if gaps else None),
         "reason": answer.reason,
-        **({"tenant": answer.tenant} if answer.tenant is not None else {}),
     }
+    if answer.tenant is not None:
+        request["tenant"] = answer.tenant
+    return request
 
 
-def _step(step: StepSummary, zero_ns: int) -> list[float]:
-    start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in step[:2])
-    return [start, end, *step[2:]]
+def _step(step: StepSummary, zero_ns: int) -> Step:
+    start, end = (round((time_ns - zero_ns) / 1e6, 2) for time_ns in (step.start_ns, step.end_ns))
+    return start, end, step.prompt_tokens, step.decode_tokens, step.running, step.waiting, step.blocks

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from roseplay.config import EngineConfig
 from roseplay.core.info import FreeMemory
 from roseplay.extras.lab.arms import ArmConfig, LiveEngine, sized
-from roseplay.extras.lab.load import Load
+from roseplay.extras.lab.load import Load, PlayedLoad
 from roseplay.extras.lab.servers import Servers
+from roseplay.extras.lab.types import ArmName
 from roseplay.extras.simulation.memory import MOST_BLOCKS
 from roseplay.host_memory import USABLE
-from roseplay.traffic.workload import Workload
 
 MIB, GIB = 2**20, 2**30
 # Memory besides weights and KV cache: imports and, on a GPU, its context, activations and captured graphs.
@@ -23,14 +22,6 @@ HELD = 0.25  # share of the free memory that an experiment may hold besides its 
 # Of a block, in the pool's tables; of a token, in a simulated run with its record, where each is most.
 BLOCK_BYTES, PROMPT_TOKEN_BYTES, ANSWER_TOKEN_BYTES = 256, 136, 560
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How the arms' engines are opened: their configs, and ``in_turn`` if only one may be open at a time."""
-
-    configs: Mapping[str, ArmConfig]
-    in_turn: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Need:
         return self.weights + self.pool + self.overhead
 
 
-def check_held(configs: Mapping[str, ArmConfig], loads: Iterable[Load], room: int, free: int) -> None:
+def check_held(configs: Mapping[ArmName, ArmConfig], loads: Iterable[Load], room: int, free: int) -> None:
     """Check what an experiment holds in this machine's memory besides its engines: tables of blocks, and a run's tokens.
 
     Nothing is made for it, so that an order may be checked before it takes any memory.
@@ -80,37 +71,28 @@ def check_held(configs: Mapping[str, ArmConfig], loads: Iterable[Load], room: in
 
 
 def fit(
-    live: LiveEngine | Servers,
-    configs: Mapping[str, Any],
-    max_batch_size: int,
-    workload: Workload,
-    prompt_tokens: list[int],
-) -> Fit:
-    """Choose whether to open the arms' engines all at once, if they fit, or one at a time.
+    live: LiveEngine | Servers, configs: Mapping[ArmName, ArmConfig], max_batch_size: int, load: PlayedLoad
+) -> tuple[Mapping[ArmName, ArmConfig], bool]:
+    """Returns the configs with which the arms' engines are opened, and whether only one may be open at a time.
 
-    A pool without a chosen size holds the whole workload or, if memory is too short for that, as many of its longest
+    A pool without a chosen size holds the whole load or, if memory is too short for that, as many of its longest
     requests as run at once. Arms with equal configs share an engine.
-
-    Args:
-        live: the live engine.
-        max_batch_size: the larger of the two arms' knobs.
-        prompt_tokens: number for each request of ``workload``.
 
     Raises:
         ValueError: not even one engine at a time fits; the message has the numbers and a remedy.
     """
-    own = [config for config in configs.values() if isinstance(config, EngineConfig) and config.run_as is None]
-    if isinstance(live, Servers) or not own:
-        return Fit(configs, in_turn=False)  # neither servers nor simulated arms hold weights or a KV cache here
+    engines = {arm: config for arm, config in configs.items() if isinstance(config, EngineConfig)}
+    if isinstance(live, Servers) or all(config.run_as is not None for config in engines.values()):
+        return configs, False  # neither servers nor simulated arms hold weights or a KV cache here
     free = live.free_memory()
     whole, running = (
-        {arm: sized(config, live.info, workload, prompt_tokens, at_once) for arm, config in configs.items()}
+        {arm: sized(config, live.info, load, at_once) for arm, config in engines.items()}
         for at_once in (None, max_batch_size)
     )
     for chosen, in_turn in ((whole, False), (whole, True), (running, True)):
         needs = [need(live, config) for config in dict.fromkeys(chosen.values())]
         if all(_fits(needs, place, bytes_free, in_turn) for place, bytes_free in _places(live, free)):
-            return Fit(chosen, in_turn)
+            return chosen, in_turn
     raise ValueError(_refusal(live, free, needs))
 
 

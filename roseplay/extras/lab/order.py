@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from roseplay.config import EngineConfig, Knobs
-from roseplay.extras.lab.document import ARMS, MAX_POINTS, MAX_REPEATS, Varied
+from roseplay.extras.lab.document import MAX_POINTS, MAX_REPEATS
 from roseplay.extras.lab.experiment import ARM_CONFIG, MAX_OUTPUT_TOKENS, SIDE, Arm, Comparison, Experiment
 from roseplay.extras.lab.find import Find, grid_between
 from roseplay.extras.lab.points import KNOBS, RATE
 from roseplay.extras.lab.sweep import Sweep, doubled, spaced
+from roseplay.extras.lab.types import ARMS, ArmName, Limits, Varied
 from roseplay.formats.invalid import Input, Number, Whole, between, unfit, validated
 from roseplay.traffic.own import parse_rows, parse_traffic
 from roseplay.traffic.own_traffic import MAX_NAME, OWN, OwnTraffic
@@ -38,14 +39,18 @@ Name = Annotated[str, Field(max_length=MAX_NAME)]
 Ms = Annotated[Number, Field(gt=0, le=1e6)]
 
 
-class Limits(Input):
+class LimitsOrder(Input):
     """The goodput limits in ms: a request's TTFT, and the p99 of its ITLs."""
 
     ttft_ms: Ms = 500.0
     itl_ms: Ms = 50.0
 
+    def values(self) -> Limits:
+        """Returns them as a result has them."""
+        return {"ttft_ms": self.ttft_ms, "itl_ms": self.itl_ms}
 
-DEFAULT_LIMITS = Limits().model_dump()
+
+DEFAULT_LIMITS = LimitsOrder().values()
 
 
 class Traffic(Input):
@@ -157,7 +162,7 @@ class ExperimentOrder(Input):
     repeats: Annotated[Whole, between(1, MAX_REPEATS)] | None = None  # by default 1 for a comparison, 3 otherwise
     # Parameters of the scenario's traffic, see ``Scenario.params``.
     params: dict[str, Any] = Field(default_factory=dict)
-    limits: Limits = Limits()
+    limits: LimitsOrder = LimitsOrder()
     name: Name | None = None
     length: Annotated[Whole, AfterValidator(_length)] = 1  # factor for the number of the scenario's requests
     # Repeat until the spread of a figure is at most this.
@@ -191,7 +196,7 @@ class ExperimentOrder(Input):
             "seed": self.seed,
             "arms": {name: self._arm(scenario, name, knobs or Knobs()) for name in ARMS[: 1 if alone else 2]},
             "repeats": self.repeats or (1 if compares else 3),
-            "limits": self.limits.model_dump(),
+            "limits": self.limits.values(),
             "name": self.name or None,
             "max_spread_pct": self.max_spread_pct,
         }
@@ -221,7 +226,7 @@ class ExperimentOrder(Input):
             raise ValueError(f"traffic of your own has no {names}: the file says what is sent")
         return traffic.of(OWN if self.scenario in (None, OWN.name) else find_scenario(self.scenario)), traffic
 
-    def _arm(self, scenario: Scenario, name: str, knobs: Knobs) -> Arm:
+    def _arm(self, scenario: Scenario, name: ArmName, knobs: Knobs) -> Arm:
         order = {"A": self.a, "B": self.b}[name] or ArmOrder(**scenario.settings(SIDE[name]))
         return order.arm(name, knobs)
 

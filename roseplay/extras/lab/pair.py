@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from typing import Any
+from collections.abc import Sequence
+from itertools import accumulate, islice
 
-from roseplay.extras.lab.document import ARMS, PARTS
+from roseplay.extras.lab.document import ArmSettings, ComparisonResult, Run
 from roseplay.extras.lab.findings.comparison import Effect, Price
 from roseplay.extras.lab.findings.finding import Finding, Row
+from roseplay.extras.lab.types import ARMS, PARTS, ArmName, Summary
 from roseplay.formats.numbers import many, number_text
 from roseplay.formats.segments import Segments
 from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, title
@@ -16,9 +16,7 @@ from roseplay.traffic.pair import Mark, Pair, PairFigure, Side, figure, side, ti
 _OF_GAPS = ("itl_p50_ms", "itl_p95_ms", "itl_p99_ms", "itl_max_ms")  # one gap is as long: it is ringed
 
 
-def comparison_pair(
-    document: Mapping[str, Any], summary: Mapping[str, Any], findings: Sequence[Finding]
-) -> Pair | None:
+def comparison_pair(document: ComparisonResult, summary: Summary, findings: Sequence[Finding]) -> Pair | None:
     """Returns the picture of a comparison from its summary; ``None`` if the times of its tokens are not known."""
     effect = next(finding for finding in findings if isinstance(finding, Effect))
     price = next(finding for finding in findings if isinstance(finding, Price))
@@ -42,27 +40,30 @@ def comparison_pair(
     }
 
 
-def _typical_run(document: Mapping[str, Any], arm: str) -> dict[str, Any]:
+def differences(arm: ArmSettings) -> Segments:
+    """Returns the settings in which an arm differs from the other."""
+    values = {name: value for part in PARTS for name, value in arm.get(part, {}).items()}
+    return title({name: values.get(name) for name in arm.get("differs", ())})
+
+
+def _typical_run(document: ComparisonResult, arm: ArmName) -> Run:
     runs = sorted((run for run in document["runs"] if run["arm"] == arm), key=lambda run: run["seconds"])
     return runs[(len(runs) - 1) // 2]
 
 
-def _side(document: Mapping[str, Any], arm: str, ringed: Row | None) -> Side | None:
+def _side(document: ComparisonResult, arm: ArmName, ringed: Row | None) -> Side | None:
     run, gaps, readers = _typical_run(document, arm), [], []
     remaining = iter(run["itl_ms"])
     if len(run["itl_ms"]) != sum(max(0, request["completion_tokens"] - 1) for request in run["requests"]):
         return None
     for request in run["requests"]:
-        intervals = [next(remaining) for _ in range(max(0, request["completion_tokens"] - 1))]
+        intervals = [*islice(remaining, max(0, int(request["completion_tokens"]) - 1))]
         if request["ttft_ms"] is not None:
             times = [*accumulate(intervals, initial=request["arrival_ms"] + request["ttft_ms"])]
             gaps += [(t, ms) for t, ms in zip(times[1:], intervals, strict=True) if ms]
             readers.append(times)
     firsts = [r["arrival_ms"] + r["ttft_ms"] for r in run["requests"] if r["ttft_ms"] is not None]
-    about = document["arms"][arm]
-    settings = {name: value for part in PARTS for name, value in about.get(part, {}).items()}
-    values = {name: settings.get(name) for name in about.get("differs", ())}
-    named: Segments = [[f"{arm}: ", ""], *title(values)]
+    named: Segments = [[f"{arm}: ", ""], *differences(document["arms"][arm])]
     ms = getattr(ringed, arm.lower(), None)  # a figure of gaps, ringed at the one that is nearest to it
     at = max(gaps, key=lambda gap: gap[1] if ms is None else -abs(gap[1] - ms), default=None)
     steps = [(t0, t1, prompt + decode) for t0, t1, prompt, decode, *_ in run["steps"] if prompt]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
-from roseplay.extras.lab.document import Value, Varied
-from roseplay.extras.lab.measures import Limits, RunResult
+from roseplay.extras.lab.document import ArmSettings, FindResult, Result, SweepResult
+from roseplay.extras.lab.types import ARMS, ArmName, FigureName, Limits, MeasuredPoint, PointRow, Spread, Value, Varied
 from roseplay.traffic.difference import Difference, difference
 from roseplay.traffic.run_figures import FIGURES
 
@@ -16,47 +16,52 @@ RATE: Varied = "rate_per_s"
 PROMPT: Varied = "prompt_tokens"
 TRAFFIC: Mapping[str, str] = {RATE: "requests/s", PROMPT: "prompt tokens"}  # varied by other traffic -> their units
 KNOBS: tuple[Varied, ...] = ("prefill_max_tokens", "max_batch_size")
-LIMITED = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}  # the figures of a value with a limit -> its name
+# The figures of a value with a limit -> its name.
+LIMITED: Mapping[FigureName, Literal["ttft_ms", "itl_ms"]] = {"ttft_p95_ms": "ttft_ms", "itl_p99_ms": "itl_ms"}
 
 LEAST_REPEATS = 3  # fewer say nothing about a spread
 MOST_PCT = 1000.0  # upper limit of a spread, also used for a median of 0
 _DOUBT = 0.05
 
-PointResult = Mapping[str, Any]  # a ``document.MeasuredPoint``
-PointResults = Sequence[PointResult]
+Points = Sequence[MeasuredPoint]
 
 
-def arm_points(document: Mapping[str, Any]) -> dict[str, PointResults]:
-    """Returns the points of each arm that a sweep has measured."""
-    names = {"A": "points", "B": "b_points"}
-    return {arm: document[names[arm]] for arm in document["arms"]}
+def arms_of(document: Result) -> dict[ArmName, ArmSettings]:
+    """Returns the arms that a result has, by name."""
+    return {arm: document["arms"][arm] for arm in ARMS if arm in document["arms"]}
 
 
-def values_of(point: PointResult, figure: str) -> list[float | None]:
+def arm_points(document: SweepResult | FindResult) -> dict[ArmName, Points]:
+    """Returns the points of each arm that was measured."""
+    points: dict[ArmName, Points] = {"A": document["points"]}
+    return points | {"B": document["b_points"]} if document["kind"] == "sweep" and "b_points" in document else points
+
+
+def values_of(point: MeasuredPoint, figure: FigureName) -> list[float | None]:
     """Returns a figure of a point in each repeat."""
     return [run[figure] for run in point["runs"]]
 
 
-def is_exact(runs: Sequence[RunResult]) -> bool:
+def is_exact(runs: Sequence[Mapping[str, object]]) -> bool:
     """Whether these runs, of one arm or value, were simulated, so that a repeat would give the same figures."""
     return all("saturated" in run for run in runs)
 
 
-def compare(a: PointResult, b: PointResult, figure: str) -> Difference:
+def compare(a: MeasuredPoint, b: MeasuredPoint, figure: FigureName) -> Difference:
     """Returns how a figure of point ``b`` differs from that of ``a``."""
     exact = is_exact(a["runs"]) and is_exact(b["runs"])
     return difference(values_of(a, figure), values_of(b, figure), better=FIGURES[figure].better, exact=exact)
 
 
-def spread(point: PointResult, figure: str) -> dict[str, Any]:
-    """Returns median and range of a figure over the repeats; ``None`` for both if it could not be measured."""
+def spread(point: MeasuredPoint, figure: FigureName) -> Spread:
+    """Returns median and range of a figure over the repeats."""
     values = [value for value in values_of(point, figure) if value is not None]
     if not values:
         return {"median": None, "range": [None, None]}
     return {"median": round(statistics.median(values), 4), "range": [min(values), max(values)]}
 
 
-def misses(point: PointResult, limits: Limits) -> dict[str, float]:
+def misses(point: MeasuredPoint, limits: Limits) -> dict[FigureName, float]:
     """Returns the figures whose medians exceed their limits, and by what share of the limit."""
     over = {}
     for name, limit in LIMITED.items():
@@ -66,31 +71,32 @@ def misses(point: PointResult, limits: Limits) -> dict[str, float]:
     return over
 
 
-def worst_miss(point: PointResult, limits: Limits) -> tuple[str, float]:
+def worst_miss(point: MeasuredPoint, limits: Limits) -> tuple[FigureName, float]:
     """Returns the figure that exceeds its limit by most, and by how many percent of it; one at least must exceed it."""
     excess = misses(point, limits)
     name = max(excess, key=excess.__getitem__)
     return name, round(100 * excess[name], 1)
 
 
-def broken(point: PointResult, limits: Limits) -> list[str]:
+def broken(point: MeasuredPoint, limits: Limits) -> list[FigureName]:
     """Returns the figures whose medians exceed their limits; an unknown TTFT counts as exceeding."""
     names = list(misses(point, limits))
     return ["ttft_p95_ms", *names] if spread(point, "ttft_p95_ms")["median"] is None else names
 
 
-def saturated_values(points: PointResults) -> list[Value]:
+def saturated_values(points: Points) -> list[Value]:
     """Returns the values whose simulated runs were saturated."""
     return [point["value"] for point in points if any(run.get("saturated") for run in point["runs"])]
 
 
-def point_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def point_rows(document: SweepResult | FindResult) -> list[PointRow]:
     """Returns the rows of a summary's table; if there are two arms, both at each value, each with its ``arm``."""
     summary = document["summary"]
     if "b" not in summary:
         return list(summary["points"])
-    rows = [{**row, "arm": arm} for arm, part in (("A", summary), ("B", summary["b"])) for row in part["points"]]
-    return sorted(rows, key=lambda row: row["value"])  # keeps A before B
+    parts = zip(ARMS, (summary, summary["b"]), strict=True)
+    rows: list[PointRow] = [{**row, "arm": arm} for arm, part in parts for row in part["points"]]
+    return sorted(rows, key=lambda row: row["value"] or 0)  # keeps A before B
 
 
 def spread_pct(values: Sequence[float | None]) -> float | None:

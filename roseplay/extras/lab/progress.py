@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from roseplay.traffic.driver import Outcome
 
@@ -19,7 +18,7 @@ class RunProgress:
     repeat: int
     total: int
     # For programs: its arm and, if a setting is varied, its value and the simulated case.
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, float | str | None] = field(default_factory=dict)
     started: float | None = None
     seconds: float | None = None
     cut: bool = False
@@ -51,7 +50,7 @@ class RunProgress:
             return self.seconds
         return 0.0 if self.started is None else time.monotonic() - self.started
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, object]:
         return {
             "label": self.label,
             **self.about,

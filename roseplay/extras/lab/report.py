@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roseplay.config import GPU_KNOBS, SETTINGS, Knobs, catalogue
-from roseplay.extras.lab.document import ARMS, PARTS
+from roseplay.extras.lab.document import ComparisonResult, FindResult, Result, SweepResult
 from roseplay.extras.lab.findings.finding import Row, is_once
-from roseplay.extras.lab.points import KNOBS, PROMPT, RATE, arm_points, point_rows
+from roseplay.extras.lab.points import KNOBS, PROMPT, RATE, arm_points, arms_of, point_rows
+from roseplay.extras.lab.types import ARMS, PARTS, Scalar
 from roseplay.extras.lab.words import kept_text, plain_value, runs_text, sentences, verdict_words
 from roseplay.formats.numbers import (
     amount_text,
@@ -50,14 +51,12 @@ _VALUE = {
 STATIC = Path(__file__).with_name("static")
 _GIVEN = {"settings": catalogue(), "tabs": {"lab": {"terms": {}}}}  # for the scripts
 
-Document = Mapping[str, Any]
 
-
-def html_report(document: Document) -> str:
+def html_report(document: Result) -> str:
     """Returns the report of a checked document with a summary, as one HTML file."""
     compares = document["kind"] == "compare"
     what, rows_title = _TITLES[document["kind"]]
-    seconds = {"seconds": document["seconds"]} if "seconds" in document else {}
+    seconds = {"seconds": document["seconds"]} if document["kind"] == "sweep" and "seconds" in document else {}
     parts = [
         f"<h1>{escape(document['title'])}</h1>",
         f'<p class="quiet">{escape(_about(document))}</p>',
@@ -74,7 +73,7 @@ def html_report(document: Document) -> str:
     return report_page(f"{document['title']}: {what}", parts)
 
 
-def _about(document: Document) -> str:
+def _about(document: Result) -> str:
     runs, order = _runs_text(document), ""
     if document["kind"] == "compare":
         order = f", in the order {' '.join(document['order'])}"
@@ -85,16 +84,15 @@ def _about(document: Document) -> str:
     return f"{name}{_measured_on(document)}: {runs}{order}{medians}. {limits}."
 
 
-def _measured_on(document: Document) -> str:
+def _measured_on(document: Result) -> str:
     return f"{document['model']} on {document['device']}, {document['dtype']}"
 
 
-def _runs_text(document: Document) -> str:
+def _runs_text(document: Result) -> str:
     """Returns how often each arm or value was measured, as in ``3 runs a value and arm``."""
-    compares = document["kind"] == "compare"
     if is_once(document):
-        return f"each {'arm' if compares else 'value'} simulated once"
-    if compares:
+        return f"each {'arm' if document['kind'] == 'compare' else 'value'} simulated once"
+    if document["kind"] == "compare":
         return f"{runs_text([document['repeats']])} an arm"
     runs = runs_text(len(point["runs"]) for points in arm_points(document).values() for point in points)
     return f"{runs} a value" + (" and arm" if len(document["arms"]) > 1 else "")
@@ -119,12 +117,12 @@ class Cell(NamedTuple):
 _ARMS = (Cell("A"), Cell("B", mark="b"))
 
 
-def result_table(document: Document) -> list[list[Cell]]:
+def result_table(document: Result) -> list[list[Cell]]:
     """Returns the table of a comparison's figures, or of values or tries; the first row is its head."""
     return _metrics(document) if document["kind"] == "compare" else _values(document)
 
 
-def _metrics(document: Document) -> list[list[Cell]]:
+def _metrics(document: ComparisonResult) -> list[list[Cell]]:
     rows = [[Cell("figure"), *_ARMS, Cell("B / A"), Cell("B is")]]
     for row in document["summary"]["metrics"]:
         unit, values = common_unit(row["unit"], row["a"], *row["a_range"], row["b"], *row["b_range"])
@@ -136,7 +134,7 @@ def _metrics(document: Document) -> list[list[Cell]]:
     return rows
 
 
-def _values(document: Document) -> list[list[Cell]]:
+def _values(document: SweepResult | FindResult) -> list[list[Cell]]:
     rows = point_rows(document)
     head, columns = [Cell(_VALUE[document["setting"]])], []
     for name in rows[0]["figures"]:
@@ -165,14 +163,13 @@ def _titled(title: str, unit: str) -> str:
     return f"{title}, {unit}" if unit else title
 
 
-def _settings(document: Document) -> str:
+def _settings(document: Result) -> str:
     """Returns a table of settings with a column for each arm; those that differ come first."""
-    arms = list(document["arms"].values())
+    arms = list(arms_of(document).values())
     differs = arms[0].get("differs", ())
     parts = {part: [arm.get(part, {}) for arm in arms] for part in PARTS}
-    names = [
-        (part, name) for part, of in parts.items() for name in {**of[0], **of[-1]} if name != document.get("setting")
-    ]
+    varied = None if document["kind"] == "compare" else document["setting"]
+    names = [(part, name) for part, of in parts.items() for name in {**of[0], **of[-1]} if name != varied]
     names.sort(key=lambda item: item[1] not in differs)
     off = () if document["device"].startswith(("cuda", "simulated")) else GPU_KNOBS  # as the page shows them
     rows = []
@@ -191,13 +188,15 @@ def _html_table(rows: Sequence[Sequence[Cell]], marked: int = 0) -> str:
     return table(body, head, marked=marked)
 
 
-def _value(setting: Setting | None, value: Any) -> str:
+def _value(setting: Setting | None, value: Scalar) -> str:
     if setting is None or value is None:
         return setting_text(value, "unlimited" if setting and setting.values.none == "unlimited" else "–")
-    return megabytes_text(value) if setting.unit == "bytes" else setting_text(setting.label_of(value))
+    if setting.unit == "bytes" and not isinstance(value, str):
+        return megabytes_text(value)
+    return setting_text(setting.label_of(value))
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+def _pairs(values: Mapping[str, Scalar]) -> str:
     """Returns a table of names and values."""
     return table(
         [
@@ -207,10 +206,10 @@ def _pairs(values: Mapping[str, Any]) -> str:
     )
 
 
-def text_report(document: Document) -> list[str]:
+def text_report(document: Result) -> list[str]:
     """Returns a result as lines of text: title, sentences, and a line for each figure or value with its range."""
     title = f"{document['title']}: {_measured_on(document)}, {_runs_text(document)}"
-    labels = [f"  {arm}: {side['label']}" for arm, side in document["arms"].items() if "label" in side]
+    labels = [f"  {arm}: {side['label']}" for arm, side in arms_of(document).items() if "label" in side]
     rows = result_table(document)
     wide = [max(map(len, map(str, column))) for column in zip(*rows, strict=True)]
     lines = ["  ".join(f"{cell!s:<{width}}" for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]

@@ -8,8 +8,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from roseplay.extras.lab.document import Result
 from roseplay.extras.lab.lab import Lab
-from roseplay.extras.lab.order import Limits
+from roseplay.extras.lab.order import LimitsOrder
 from roseplay.extras.lab.points import point_rows
 from roseplay.extras.lab.report import html_report
 from roseplay.extras.lab.results import checked, parse_result, points_csv, summary_of
@@ -31,7 +32,7 @@ class SummaryOrder(Input):
 
     id: str | None = None
     document: Any = None
-    limits: Limits | None = None
+    limits: LimitsOrder | None = None
 
 
 def lab_router(host: PageHost) -> APIRouter:
@@ -49,13 +50,12 @@ def lab_router(host: PageHost) -> APIRouter:
         return {"job": job.job_id}
 
     @router.get("/job")
-    def job(id: str = "", have: int = 0) -> dict[str, Any]:
+    def job(id: str = "", have: int = 0) -> dict[str, object]:
         experiment = lab_of(host).job(id)
         if experiment is None:
             raise HTTPException(404, "this experiment is not known here: the server started another, or was restarted")
-        status = experiment.status()
-        so_far = status["so_far"]
-        if have and so_far is not None and sum(row["runs"] for row in point_rows(so_far)) <= have:
+        status, so_far = experiment.status(), experiment.so_far
+        if have and so_far and so_far["kind"] != "compare" and sum(row["runs"] for row in point_rows(so_far)) <= have:
             del status["so_far"]  # the page already has these runs
         return status
 
@@ -99,7 +99,7 @@ def lab_of(host: PageHost) -> Lab:
     return lab
 
 
-def _result(lab: Lab, document_id: str) -> dict[str, Any]:
+def _result(lab: Lab, document_id: str) -> Result:
     document = lab.store.get(document_id)
     if document is None:
         raise HTTPException(404, "this result is no longer kept here: run it again, or open its file")
@@ -125,7 +125,7 @@ def _summary(lab: Lab, text: bytes) -> Response:
             raise ValueError("send the id of a result, or the document, and the limits")
         if document["kind"] != "compare":
             raise ValueError("a sweep or a search keeps figures, not requests: other limits need another run")
-        limits = document["limits"] if order.limits is None else order.limits.model_dump()
+        limits = document["limits"] if order.limits is None else order.limits.values()
         return _answer(summary_of({**document, "limits": limits}))
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
-from roseplay.config import EngineConfig, Knobs
+from roseplay.config import Knobs
 from roseplay.engine.errors import EngineError
 from roseplay.extras.lab.experiment import Arm
+from roseplay.extras.lab.types import ArmName
 from roseplay.extras.servers.address import ServerAddress
 from roseplay.extras.servers.engine import CLOSE_TIMEOUT_S, HttpEngine
 
@@ -17,11 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class MeasuredServer(HttpEngine):
-    """A server that is being measured; its settings are restored afterwards.
-
-    Args:
-        keeps_settings: do not change its settings.
-    """
+    """A server that is being measured; its settings are restored afterwards or, if it ``keeps_settings``, not changed."""
 
     lease_s = 15.0  # so that a vLLM gets its settings back even if this process is killed
 
@@ -54,8 +51,6 @@ class Servers:
     """
 
     tokenizer: ClassVar[None] = None
-    config: ClassVar[EngineConfig] = EngineConfig()
-    alive: ClassVar[bool] = True
 
     def __init__(self, addresses: Sequence[ServerAddress], engine: HttpEngine) -> None:
         self.addresses = {address.url: address for address in addresses}
@@ -87,7 +82,7 @@ class Servers:
         """Those of the first as it has them now, without slow motion, from which arms start."""
         return self._engine.knobs.changed({"slow_motion": 1.0})
 
-    def of_arms(self, arms: Mapping[str, Arm], *, varied: bool) -> dict[str, ServerAddress]:
+    def of_arms(self, arms: Mapping[ArmName, Arm], *, varied: bool) -> dict[ArmName, ServerAddress]:
         """Returns the server of each arm.
 
         Args:
@@ -119,9 +114,3 @@ class Servers:
         if url not in self.addresses:
             raise ValueError(f"arm {name}: {url} is not one of this lab's servers: use {', '.join(self.addresses)}")
         return self.addresses[url]
-
-    def pause(self) -> None:
-        """Do nothing: other clients may go on using the servers."""
-
-    def resume(self) -> None:
-        """Do nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any, ClassVar
 
@@ -14,8 +13,7 @@ from roseplay.core.info import EngineInfo, FreeMemory
 from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.prompts import encode_prompt
 from roseplay.engine.request_metrics import RequestMetrics
-from roseplay.extras.lab.measuring import MeasuredAnswer, MeasuredRun, RunError, StoppedError
-from roseplay.extras.lab.progress import RunProgress
+from roseplay.extras.lab.measuring import MeasuredAnswer, MeasuredRun, RunError, RunTerms, StoppedError
 from roseplay.extras.simulation.hardware import simulated_runner, tokenizer_of_simulated
 from roseplay.extras.simulation.outcome import Simulated, SimulatedRequest
 from roseplay.extras.simulation.runner import SimulatedRunner
@@ -36,9 +34,6 @@ class SimulatedArm:
 
     Requests arrive as a ``traffic.driver.Driver`` sends them, in virtual time, and get the times and step records that
     an engine with this config would give, had it a virtual clock.
-
-    Args:
-        knobs: initial ones, see ``set_knobs``.
 
     Raises:
         EngineStartError: the model is not found, cannot be simulated or does not fit; one line.
@@ -72,53 +67,37 @@ class SimulatedArm:
     def close(self) -> None:
         """Do nothing: it holds neither a process nor a model."""
 
-    def run(
-        self,
-        workload: Workload,
-        *,
-        stop: threading.Event,
-        time_limit_s: float,
-        keep_cache: bool = False,
-        clients: int | None = None,
-        durations: float = 1.0,
-        progress: RunProgress | None = None,
-    ) -> MeasuredRun:
+    def run(self, workload: Workload, terms: RunTerms) -> MeasuredRun:
         """Simulate the workload, from a cold cache unless it is kept.
 
-        Args:
-            time_limit_s: seconds of this machine, not of virtual time.
-            clients: as many send the requests one after the other, see ``VirtualServer.play``.
-            durations: factor of all steps' durations.
-            progress: is told how many requests have ended.
-
         Raises:
-            StoppedError: ``stop`` was set.
+            StoppedError: the stop was set.
             RunError: a request was refused, or the run took too long.
         """
         prompts = {id(one.prompt) for one in workload}
         self._encoded = {key: tokens for key, tokens in self._encoded.items() if key in prompts}
-        server = self._server(durations)
+        server = self._server(terms.durations)
         server.set_knobs(self._knobs)
-        if not keep_cache:
+        if not terms.keep_cache:
             server.scheduler.clear_cache()
-        if progress is not None:
-            progress.ended = lambda: server.num_ended
+        if terms.progress is not None:
+            terms.progress.ended = lambda: server.num_ended
         traffic = [
             SimulatedRequest(
                 one.at_s, self._tokens(one.prompt), one.params.max_new_tokens, one.params.tenant, one.params.priority
             )
             for one in workload
         ]
-        until_s = time.monotonic() + time_limit_s
-        played = server.play(traffic, clients, cancelled=lambda: stop.is_set() or time.monotonic() > until_s)
+        stop, until_s = terms.stop, time.monotonic() + terms.time_limit_s
+        played = server.play(traffic, terms.clients, cancelled=lambda: stop.is_set() or time.monotonic() > until_s)
         if stop.is_set():
             raise StoppedError
         if len(played.requests) < len(traffic) or server.scheduler.has_work:
-            raise RunError(f"simulating a run took longer than {time_limit_s:g} s: send less")
+            raise RunError(f"simulating a run took longer than {terms.time_limit_s:g} s: send less")
         refused = [times.refused for times in played.requests if times.refused]
         if refused:
             raise RunError(f"{len(refused)} of {len(traffic)} requests were refused: {refused[0]}")
-        return self._run_of(played, workload, clients)
+        return self._run_of(played, workload, terms.clients)
 
     def _server(self, durations: float) -> VirtualServer:
         if durations not in self._servers:

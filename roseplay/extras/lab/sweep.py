@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from roseplay.extras.lab.document import MAX_REPEATS, Kind, Value, Varied
+from roseplay.extras.lab.document import MAX_REPEATS, Header, SweepResult
 from roseplay.extras.lab.experiment import Experiment, Point
 from roseplay.extras.lab.findings.knee import contradicting
 from roseplay.extras.lab.findings.sweep import latency_of
 from roseplay.extras.lab.load import Load
 from roseplay.extras.lab.points import PROMPT, RATE, broken, is_small, values_of
+from roseplay.extras.lab.types import Kind, Value, Varied
 from roseplay.traffic.scenario import MAX_REQUESTS
 
 MOST_RUNS = 2  # a rate that contradicts another has at most this many times the repeats as runs
@@ -91,16 +92,20 @@ class Sweep(Experiment):
 
         return [point for place, point in enumerate(points) if is_unclear(place)]
 
-    def result(self, points: Sequence[Point]) -> dict[str, Any] | None:
+    def result(self, header: Header, points: Sequence[Point]) -> SweepResult | None:
         """Returns the values that have runs, once there is one for each arm."""
         measured = {arm: [point.document() for point in points if point.arm == arm and point.runs] for arm in self.arms}
         if not all(measured.values()):
             return None
-        seconds = {} if self.seconds is None else {"seconds": self.seconds}
-        of_b = {"b_points": measured["B"]} if "B" in measured else {}
-        doubles = {"doubles": True} if self.doubles else {}
-        values = [point["value"] for point in measured["A"]] if self.doubles else list(self.values)
-        return {**seconds, **doubles, "asked": values, "points": measured["A"], **of_b}
+        asked = list(self.values[: len(measured["A"])] if self.doubles else self.values)
+        own: SweepResult = {**header, "kind": "sweep", "setting": self.varied, "asked": asked, "points": measured["A"]}
+        if self.seconds is not None:
+            own["seconds"] = self.seconds
+        if self.doubles:
+            own["doubles"] = True
+        if "B" in measured:
+            own["b_points"] = measured["B"]
+        return own
 
 
 def spaced(first: float, last: float, count: int, *, whole: bool) -> list[float]:

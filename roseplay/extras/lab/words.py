@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import singledispatch
 from itertools import starmap
-from typing import Any
 
 from roseplay.config import Knobs
-from roseplay.extras.lab.document import Value
 from roseplay.extras.lab.findings import comparison, search, sweep
-from roseplay.extras.lab.findings.crossing import Crossing
 from roseplay.extras.lab.findings.finding import CpuTime, Finding, Level, Row, Saturated, Simulation
 from roseplay.extras.lab.findings.regret import Doubt, Regret
 from roseplay.extras.lab.points import LEAST_REPEATS, RATE, TRAFFIC
+from roseplay.extras.lab.types import FindingEntry, Plain, PointRow, Summary, Value
 from roseplay.extras.simulation.evidence import SATURATED
 from roseplay.formats.numbers import amount_text, common_unit, number_text, percent_text, range_text, ratio_text
 from roseplay.formats.segments import BOLD, VALUE, Segments, plain, sentence
@@ -30,14 +28,14 @@ VERDICTS: Mapping[Verdict, str] = {"better": "better", "worse": "worse", "within
 _MOST_LISTED = 3  # values where A and B cross
 
 
-def entry(finding: Finding) -> dict[str, Any]:
+def entry(finding: Finding) -> FindingEntry:
     """Returns a finding as a summary has it: its kind, its fields, and its words."""
     words = sentence([f"{finding.arm}: ", BOLD] if finding.arm else "", *words_of(finding))
     fields = json.loads(json.dumps(asdict(finding)))  # tuples become lists, as in a result from a file
     return {"kind": type(finding).__name__, **fields, "words": words}
 
 
-def sentences(summary: Mapping[str, Any]) -> list[str]:
+def sentences(summary: Summary) -> list[str]:
     """Returns the words of a summary's findings without emphasis."""
     return [plain(finding["words"]) for finding in summary["findings"]]
 
@@ -63,7 +61,7 @@ def _effect(finding: comparison.Effect) -> Segments:
     return sentence(f"{facts(finding.row)}{end}")
 
 
-def _settings(settings: Mapping[str, Value]) -> str:
+def _settings(settings: Plain) -> str:
     named = [f"{label.lower()} {text}" for label, text in starmap(named_value, settings.items())]
     return f"with {listed(named)}" if named else ""
 
@@ -113,7 +111,7 @@ def _wide_spread(finding: comparison.WideSpread) -> Segments:
 
 
 @words_of.register
-def _crossing(finding: Crossing) -> Segments:
+def _crossing(finding: sweep.Crossing) -> Segments:
     title, sides = FIGURES[finding.figure].title, finding.sides
     if all(verdict == "unknown" for verdict in finding.verdicts):
         return sentence(f"{title} could not be measured in both.")
@@ -132,7 +130,7 @@ def _crossing(finding: Crossing) -> Segments:
     return sentence([title, BOLD], f": A and B cross{times} {pairs}{unit}; B is {side_words}{rest}.")
 
 
-def _side(finding: Crossing, verdict: str, places: Sequence[int]) -> str:
+def _side(finding: sweep.Crossing, verdict: str, places: Sequence[int]) -> str:
     """Returns where B is better or worse, and by how much, as in ``worse at 64 and 128 (×0.81 to ×0.92)``."""
     ratios = sorted(ratio for place in places if (ratio := finding.ratios[place]) is not None)
     ends = dict.fromkeys(map(ratio_text, (ratios[0], ratios[-1]) if ratios else ()))
@@ -475,6 +473,6 @@ def runs_text(counts: Iterable[int]) -> str:
     return ends + (" run" if distinct == [1] else " runs")
 
 
-def kept_text(row: Mapping[str, Any]) -> str:
+def kept_text(row: PointRow) -> str:
     """Returns the verdict on a value for a table, as in ``kept, not sure``; a sweep's values count as sure."""
     return ("kept" if row["kept"] else "exceeded") + ("" if row.get("sure", True) else ", not sure")

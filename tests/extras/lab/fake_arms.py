@@ -14,8 +14,7 @@ from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.request_metrics import RequestMetrics
 from roseplay.extras.lab.job import Job
 from roseplay.extras.lab.lab import Lab
-from roseplay.extras.lab.measuring import MeasuredAnswer, MeasuredRun, PlayedArm, StoppedError
-from roseplay.extras.lab.progress import RunProgress
+from roseplay.extras.lab.measuring import MeasuredAnswer, MeasuredRun, PlayedArm, RunTerms, StoppedError
 from roseplay.extras.lab.results import parse_result
 from roseplay.traffic.workload import Workload
 from tests.play.fake_engine import INFO, FakeEngine
@@ -49,18 +48,10 @@ class MadeUpArm:
     def close(self) -> None:
         self.alive = False
 
-    def run(
-        self,
-        workload: Workload,
-        *,
-        stop: threading.Event,
-        keep_cache: bool,
-        progress: RunProgress | None = None,
-        **_: Any,
-    ) -> MeasuredRun:
-        self.stop, self.keeps_cache = stop, keep_cache
-        figures = {} if progress is None else self._figures(self)  # a warm-up has no progress
-        if stop.is_set():
+    def run(self, workload: Workload, terms: RunTerms) -> MeasuredRun:
+        self.stop, self.keeps_cache = terms.stop, terms.keep_cache
+        figures = {} if terms.progress is None else self._figures(self)  # a warm-up has no progress
+        if terms.stop.is_set():
             raise StoppedError
         return made_up_run(workload, **figures)
 
@@ -157,5 +148,6 @@ def ran(
     told = ended(lab.start(body))
     document = lab.store.get(told["result"])
     assert document is not None, told
-    assert parse_result(json.dumps(document).encode()) == document
+    text = json.dumps(document)
+    assert parse_result(text.encode()) == json.loads(text)
     return document, told

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from roseplay.extras.lab.measures import FIGURES_OF_A_RUN
+from roseplay.extras.lab.types import FigureName
 
 
 def finding(summary: Mapping[str, Any], kind: str, arm: str = "") -> dict[str, Any] | None:
@@ -22,5 +22,5 @@ def has(summary: Mapping[str, Any], kind: str, **fields: Any) -> bool:
 def point(value: float | None, **figures: Sequence[float | None]) -> dict[str, Any]:
     """A measured value whose runs have these figures, each a list with one for each run; 5 for all others."""
     runs = [dict(zip(figures, run, strict=True)) for run in zip(*figures.values(), strict=True)]
-    usual = dict.fromkeys((*FIGURES_OF_A_RUN, "kept_pct", "prompt_tokens"), 5.0)
+    usual = dict.fromkeys(get_args(FigureName), 5.0)
     return {"value": value, "requests": 8, "runs": [usual | run for run in runs]}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roseplay.extras.lab.findings import comparison, crossing, finding, regret, search, sweep
+from roseplay.extras.lab.findings import comparison, finding, regret, search, sweep
 from roseplay.extras.lab.findings.finding import Level, Row, rows_between
 from roseplay.extras.lab.report import result_table, text_report
 from roseplay.extras.lab.results import summary_of
@@ -122,7 +122,7 @@ def test_halves_are_rounded_up_as_the_page_rounds_them(value, text) -> None:
 
 
 def test_every_finding_has_words() -> None:
-    modules = (comparison, crossing, finding, regret, search, sweep)
+    modules = (comparison, finding, regret, search, sweep)
     kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
     findings = {kind for kind in kinds if issubclass(kind, finding.Finding)} - {finding.Finding}
     assert len(findings) > 20

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from roseplay.extras.lab.findings.crossing import Crossing
-from roseplay.extras.lab.findings.crossing import crossing as crossing_of
+from roseplay.extras.lab.findings.sweep import Crossing
+from roseplay.extras.lab.findings.sweep import crossing as crossing_of
 from roseplay.extras.lab.words import words_of
 from roseplay.formats.segments import plain
 from tests.extras.lab.findings import point

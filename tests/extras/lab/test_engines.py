@@ -16,7 +16,7 @@ from roseplay.config import EngineConfig, Knobs
 from roseplay.extras.lab.arms import OpenArm, open_engine
 from roseplay.extras.lab.job import Job
 from roseplay.extras.lab.lab import Lab
-from roseplay.extras.lab.load import warm_up
+from roseplay.extras.lab.load import PlayedLoad, warm_up
 from roseplay.extras.lab.order import parse_experiment
 from roseplay.extras.lab.words import sentences
 from roseplay.model.source import embedded_model
@@ -102,7 +102,9 @@ def test_the_lab_measures_masks_of_structured_outputs() -> None:
     rows = {row["name"]: row for row in document["summary"]["metrics"]}
     assert {"mask_ms", "mask_wait_ms"} <= rows.keys()
     workload = SCENARIOS["structured-output"].workload(TextPrompts("Hi"))
-    structures = [arrival.params.structured_outputs is not None for arrival in warm_up(workload, [9, 2, *[1] * 14])]
+    structures = [
+        arrival.params.structured_outputs is not None for arrival in warm_up(PlayedLoad(workload, [9, 2, *[1] * 14]))
+    ]
     assert structures[:2] == [True, False], "compiled before anything is measured"
 
 

@@ -12,7 +12,7 @@ from roseplay.config import SamplingParams
 from roseplay.engine.errors import EngineError, EngineStartError
 from roseplay.extras.lab.job import Job
 from roseplay.extras.lab.lab import LabBusyError
-from roseplay.extras.lab.measuring import PlayedArm, RunError
+from roseplay.extras.lab.measuring import PlayedArm, RunError, RunTerms
 from roseplay.extras.lab.order import parse_experiment
 from roseplay.extras.lab.progress import RunProgress
 from roseplay.traffic.driver import Outcome
@@ -177,7 +177,7 @@ def test_a_run_with_a_request_that_was_cut_off_does_not_count(engine: FakeEngine
 
     progress = RunProgress("A", 1, 3, sent=CutTheSecond())
     with pytest.raises(RunError, match="1 of 3 requests failed: abort"):
-        PlayedArm(engine).run(workload, stop=threading.Event(), time_limit_s=60.0, progress=progress)
+        PlayedArm(engine).run(workload, RunTerms(threading.Event(), 60.0, progress=progress))
 
 
 def test_a_run_that_takes_too_long_is_given_up(engine: FakeEngine) -> None:

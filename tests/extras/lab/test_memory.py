@@ -17,8 +17,8 @@ from roseplay.core.block_pool import BlockPool
 from roseplay.core.info import FreeMemory
 from roseplay.extras.lab.arms import ClosedEngine, arm_configs, sized
 from roseplay.extras.lab.lab import Lab
-from roseplay.extras.lab.load import Load, make_load
-from roseplay.extras.lab.measuring import run_record
+from roseplay.extras.lab.load import Load, PlayedLoad, make_load
+from roseplay.extras.lab.measuring import RunTerms, run_record
 from roseplay.extras.lab.memory import ANSWER_TOKEN_BYTES, BLOCK_BYTES, PROMPT_TOKEN_BYTES, check_held, need
 from roseplay.extras.lab.order import Traffic, parse_experiment
 from roseplay.extras.lab.simulated_arm import SimulatedArm
@@ -143,10 +143,10 @@ def test_pools_nobody_chose_shrink_to_the_requests_that_run_at_once(engine: Fake
 
 def test_a_pool_nobody_chose_holds_the_whole_workload_and_two_blocks_to_spare() -> None:
     workload = [Arrival(0.0, [1] * length, SamplingParams(max_new_tokens=16)) for length in (16, 17)]
-    config, whole = EngineConfig(block_size=16), [16, 17]
-    assert sized(config, INFO, workload, whole).num_blocks == 2 + 3 + 2
-    assert sized(config, INFO, workload, whole, at_once=1).num_blocks == 3 + 2
-    assert sized(config, dataclasses.replace(INFO, num_blocks=6), workload, whole).num_blocks == 6
+    config, load = EngineConfig(block_size=16), PlayedLoad(workload, [16, 17])
+    assert sized(config, INFO, load).num_blocks == 2 + 3 + 2
+    assert sized(config, INFO, load, at_once=1).num_blocks == 3 + 2
+    assert sized(config, dataclasses.replace(INFO, num_blocks=6), load).num_blocks == 6
 
 
 def test_on_a_cpu_the_machine_s_memory_counts(engine: FakeEngine) -> None:
@@ -252,7 +252,7 @@ def test_the_bytes_counted_for_a_token_are_those_that_a_simulated_run_holds(
 
     def run() -> Any:
         workload = make_load(Load(scenario=traffic.of(OWN), traffic=traffic), arm, 4096).workload
-        played = arm.run(workload, stop=threading.Event(), time_limit_s=60)
+        played = arm.run(workload, RunTerms(threading.Event(), time_limit_s=60))
         return workload, played, run_record("A", 1, played)
 
     run()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from roseplay.config import SamplingParams
-from roseplay.extras.lab.load import Load, warm_up
+from roseplay.extras.lab.document import traffic_rows
+from roseplay.extras.lab.load import Load, PlayedLoad, warm_up
 from roseplay.extras.lab.order import Traffic, parse_experiment
 from roseplay.formats.invalid import validated
 from roseplay.traffic.own import OwnRequest
@@ -30,7 +31,7 @@ TEXT = "arrival_s,prompt_tokens,answer_tokens\n0,4,2\n1,4,2\n3,4,2\n"
 def test_requests_of_a_result_are_read_as_they_are_written() -> None:
     traffic = parse_own_traffic({"name": "x" * 80, "requests": ROWS}, 0)
     assert traffic == OwnTraffic("x" * 80, PARSED)
-    assert parse_own_traffic(traffic.document(), 3) == traffic
+    assert parse_own_traffic(traffic_rows(traffic), 3) == traffic
     assert Load(scenario=traffic.of(OWN), traffic=traffic).answer_tokens == 17
     assert traffic.figures() == {"name": "x" * 80, "requests": 3, "span_s": 2.5}
     assert [request.arrival_s for request in traffic.at_rate(4.0).requests] == pytest.approx([0, 0.2, 0.5])
@@ -44,7 +45,7 @@ def test_a_warm_up_is_a_few_short_answers_to_prompts_of_the_workload_with_the_lo
         for n in range(draw.randint(1, 20))
     ]
     lengths = [draw.randint(1, 9) for _ in workload]
-    few = warm_up(workload, lengths)
+    few = warm_up(PlayedLoad(workload, lengths))
     places = [int(str(arrival.prompt)) for arrival in few]
     assert len({*places}) == len(few) == min(8, len(workload))
     assert max(lengths[place] for place in places) == max(lengths)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from roseplay.extras.lab.findings.regret import regret
-from roseplay.extras.lab.measures import FIGURES_OF_A_RUN
+from roseplay.extras.lab.types import FigureName
 from roseplay.extras.lab.words import words_of
 from roseplay.extras.simulation.calibration import Errors
 from roseplay.extras.simulation.evidence import Evidence
@@ -23,7 +23,7 @@ LIMITS = {"itl_ms": 20.0, "ttft_ms": 200.0}
 
 def run(itl: float, ttft: float, rate: float = 100.0, **more: Any) -> dict[str, Any]:
     figures = {"itl_p99_ms": itl, "ttft_p95_ms": ttft, "output_tokens_per_s": rate}
-    return {**dict.fromkeys(FIGURES_OF_A_RUN, 1.0), **figures, **more}
+    return {**dict.fromkeys(get_args(FigureName), 1.0), **figures, **more}
 
 
 def point(value: int, *runs: dict[str, Any], **cases: dict[str, Any]) -> dict[str, Any]:

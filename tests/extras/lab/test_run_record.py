@@ -18,7 +18,7 @@ from roseplay.engine.records import StepRecord
 from roseplay.engine.stream import Stream
 from roseplay.engine.telemetry import StepEvent
 from roseplay.extras.lab.measures import MEASURES, OF_TENANTS, figures
-from roseplay.extras.lab.measuring import MeasuredRun, PlayedArm, run_record
+from roseplay.extras.lab.measuring import MeasuredRun, PlayedArm, RunTerms, run_record
 from roseplay.traffic.driver import Outcome, Played
 from roseplay.traffic.workload import Arrival
 from tests.play.fake_engine import FakeEngine
@@ -96,7 +96,7 @@ class Idling(FakeEngine):
 def test_a_run_has_the_steps_that_did_any_work_and_starts_cold_unless_told_otherwise(keep_cache: bool) -> None:
     engine = Idling(run=True, step_s=0.001)
     workload = [Arrival(0.0, [1] * 4, SamplingParams(max_new_tokens=3))]
-    run = PlayedArm(engine).run(workload, stop=threading.Event(), time_limit_s=60, keep_cache=keep_cache)
+    run = PlayedArm(engine).run(workload, RunTerms(threading.Event(), 60, keep_cache))
     engine.close()
     assert [(step.prompt_tokens, step.decode_tokens) for step in run.steps] == [(4, 0), (0, 1), (0, 1)]
     assert engine.cleared == (0 if keep_cache else 1)
@@ -106,7 +106,7 @@ def test_steps_are_rows() -> None:
     times = {"start_ns": ZERO - 1234 * US, "end_ns": ZERO + 5678 * US + 900}
     work = {"prompt_tokens": 10, "decode_tokens": 4, "running": 3, "waiting": 2, "blocks_active": 6, "blocks_shared": 1}
     record = run_record("A", 1, MeasuredRun.of_played(PLAYED, [StepRecord(0, **times, **work)]))
-    assert record["steps"] == [[-1.23, 5.68, 10, 4, 3, 2, 7]]
+    assert record["steps"] == [(-1.23, 5.68, 10, 4, 3, 2, 7)]
 
 
 def test_what_the_engine_does_not_report_is_unknown() -> None:

@@ -28,7 +28,7 @@ from roseplay.extras.lab.command import main
 from roseplay.extras.lab.job import Job, largest_bound
 from roseplay.extras.lab.lab import Lab
 from roseplay.extras.lab.load import Load, make_load
-from roseplay.extras.lab.measuring import MeasuredRun, RunError, run_record
+from roseplay.extras.lab.measuring import MeasuredRun, RunError, RunTerms, run_record
 from roseplay.extras.lab.order import parse_experiment
 from roseplay.extras.lab.report import html_report, text_report
 from roseplay.extras.lab.results import experiment_of, parse_result, points_csv
@@ -107,7 +107,7 @@ class LiveEngine:
 
 def runs(arm: SimulatedArm, workload: Workload, **how: Any) -> dict[str, Any]:
     """The record of a simulated run."""
-    return run_record("A", 1, arm.run(workload, stop=threading.Event(), time_limit_s=60, **how))
+    return run_record("A", 1, arm.run(workload, RunTerms(threading.Event(), 60, **how)))
 
 
 # Clients that block, chunks, tenants, and prompts that are cached or shared; tests of ``sim`` compare other settings.
@@ -286,7 +286,7 @@ def test_a_search_with_an_error_of_nothing_simulates_each_value_once() -> None:
     figures = {"itl_p99_ms": 99.0, "ttft_p95_ms": 1.0}
     while following := asked.again(points):
         following[0].runs.append(figures)
-    found = asked.result(points)
+    found = asked.result({}, points)
     assert len(found["points"]) > 1
     assert all(point["shorter"] == point["longer"] == figures for point in found["points"])
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
-from roseplay.extras.lab.document import ARMS, Value
+from roseplay.extras.lab.document import ComparisonResult, Run
 from roseplay.extras.lab.findings.finding import Finding, Row, conditions, how_measured
-from roseplay.extras.lab.measures import MEASURES, OF_TENANTS, Limits, RunResult
+from roseplay.extras.lab.measures import MEASURES, OF_TENANTS
 from roseplay.extras.lab.points import is_exact, is_small, spread_pct
+from roseplay.extras.lab.types import ARMS, ArmName, Limits, Plain, Summary
 from roseplay.traffic.scenarios import SCENARIOS
 
 # These explain other figures; they are never the effect.
@@ -30,7 +31,7 @@ class Effect(Finding):
     row: Row | None  # the watched figure if it is clear, otherwise B's largest gain, if there is one
     watched: Row | None  # the watched figure, if ``row`` is another or ``None``
     once: bool  # whether a single measured run of each arm says nothing about the spread
-    settings: dict[str, Value]  # those of both arms under which it holds
+    settings: Plain  # those of both arms under which it holds
 
 
 class Price(Finding):
@@ -62,12 +63,8 @@ class WideSpread(Finding):
     repeats: int
 
 
-def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-    """Returns the ``summary`` of a comparison's result and its findings.
-
-    ``metrics`` has a row for each figure, see ``Row``, and ``same_tokens`` says whether all runs generated the same tokens.
-    ``spread`` is present if a largest spread was requested.
-    """
+def comparison_findings(document: ComparisonResult) -> tuple[Summary, list[Finding]]:
+    """Returns the ``summary`` of a comparison's result and its findings."""
     limits, scenario = document["limits"], SCENARIOS.get(document["scenario"])
     about = () if scenario is None else (scenario.watch, scenario.price)
     rows = _rows(document, limits)
@@ -79,7 +76,7 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     named = [row.name for row in (effect.row, *price.rows) if row is not None]
     work = Work(_same_work(document, same_tokens), [rows[name] for name in _WORK if name not in named])
     findings: list[Finding] = [effect, price, work]
-    summary: dict[str, Any] = {"metrics": list(map(asdict, rows.values())), "same_tokens": same_tokens}
+    summary: Summary = {"metrics": list(map(asdict, rows.values())), "same_tokens": same_tokens}
     most = document.get("max_spread_pct")
     if most is not None:
         name = scenario.watch if scenario else "itl_p99_ms"
@@ -93,12 +90,12 @@ def comparison_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], li
     return summary, [*findings, *how_measured(document, arms=saturated)]
 
 
-def watched_values(runs: Sequence[RunResult], name: str, limits: Limits) -> dict[str, list[float | None]]:
+def watched_values(runs: Sequence[Run], name: str, limits: Limits) -> dict[ArmName, list[float | None]]:
     """Returns a figure in the runs of each arm."""
     return {arm: [{**MEASURES, **OF_TENANTS}[name](run, limits) for run in runs if run["arm"] == arm] for arm in ARMS}
 
 
-def _rows(document: Mapping[str, Any], limits: Limits) -> Rows:
+def _rows(document: ComparisonResult, limits: Limits) -> Rows:
     runs = document["runs"]
     names = [*MEASURES]
     if any("tenant" in request for run in runs for request in run["requests"]):
@@ -113,13 +110,13 @@ def _rows(document: Mapping[str, Any], limits: Limits) -> Rows:
     return rows
 
 
-def _pool_tokens(config: Mapping[str, Any]) -> int | None:
+def _pool_tokens(config: Plain) -> int | None:
     """Returns how many tokens an arm's KV cache holds; ``None`` if a server does not report it."""
     blocks, size = config.get("num_blocks"), config.get("block_size")
     return (blocks - 1) * size if isinstance(blocks, int) and isinstance(size, int) else None
 
 
-def _effect(rows: Rows, watch: str | None, settings: dict[str, Value]) -> Effect:
+def _effect(rows: Rows, watch: str | None, settings: Plain) -> Effect:
     watched = rows[watch or "itl_p99_ms"]
     row = watched if watch is not None and watched.clear else _largest_gain(rows, any_verdict=watch is None)
     mentioned = row is None or (watch is not None and row is not watched)
@@ -154,7 +151,7 @@ def _price(rows: Rows, effect: Row | None, priced: str | None) -> Price:
     return Price(wanted, first, always, from_arrival, max(others, key=lambda row: row.distance, default=None))
 
 
-def _same_work(document: Mapping[str, Any], same_tokens: bool) -> Literal["tokens", "nearly", "requests", "servers"]:
+def _same_work(document: ComparisonResult, same_tokens: bool) -> Literal["tokens", "nearly", "requests", "servers"]:
     if "simulated" in document["arms"]["A"]:
         return "requests"
     if len({document["arms"][arm]["config"].get("url") for arm in ARMS}) > 1:

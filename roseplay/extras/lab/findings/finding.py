@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, dataclass_transform
+from typing import dataclass_transform
 
 from roseplay.config import Knobs
-from roseplay.extras.lab.document import Value
-from roseplay.extras.lab.points import PointResult, is_exact, spread, values_of
+from roseplay.extras.lab.document import ArmSettings, Result
+from roseplay.extras.lab.points import arms_of, is_exact, spread, values_of
+from roseplay.extras.lab.types import ArmName, FigureName, MeasuredPoint, Plain, Value, Varied
 from roseplay.traffic.difference import Verdict, difference
 from roseplay.traffic.run_figures import FIGURES, Figure
 
@@ -34,14 +35,14 @@ class Finding:
 class Level:
     """A figure at one value: median and range over the repeats, ``None`` if it could not be measured, and its limit."""
 
-    figure: str
+    figure: FigureName
     median: float | None
     low: float | None
     high: float | None
     limit: float | None = None
 
     @classmethod
-    def of(cls, point: PointResult, figure: str, limit: float | None = None) -> Level:
+    def of(cls, point: MeasuredPoint, figure: FigureName, limit: float | None = None) -> Level:
         values = spread(point, figure)
         low, high = values["range"]
         return cls(figure, values["median"], low, high, limit)
@@ -91,7 +92,7 @@ class Row(Figure):
         return abs(math.log(self.ratio)) if self.ratio else math.inf
 
 
-def rows_between(before: PointResult, after: PointResult, names: Sequence[str]) -> list[Row]:
+def rows_between(before: MeasuredPoint, after: MeasuredPoint, names: Sequence[FigureName]) -> list[Row]:
     """Returns how figures differ between two points; those without a ratio are left out."""
     exact = is_exact(before["runs"]) and is_exact(after["runs"])
     rows = [Row.of(name, values_of(before, name), values_of(after, name), exact=exact) for name in names]
@@ -102,7 +103,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def conditions(*arms: Mapping[str, Any], but: str = "") -> dict[str, Value]:
+def conditions(*arms: ArmSettings, but: str = "") -> Plain:
     """Returns the knobs, ``but`` one, under which a conclusion holds: those that most depend on, and others that differ
     from their defaults; of several arms, those with one value."""
     knobs, default = arms[0]["knobs"], Knobs().to_dict()
@@ -117,21 +118,19 @@ class CpuTime(Finding):
 class Simulation(Finding):
     """The hardware was simulated: by arm, the evidence for its durations; and whether there were repeats."""
 
-    evidence: dict[str, str]
+    evidence: dict[ArmName, str]
     repeated: bool
 
 
 class Saturated(Finding):
     """Simulated runs in which requests arrived faster than they were answered: those of arms, or at values."""
 
-    arms: list[str]
-    setting: str | None
+    arms: list[ArmName]
+    setting: Varied | None
     values: list[Value]
 
 
-def how_measured(
-    document: Mapping[str, Any], arms: Sequence[str] = (), values: Sequence[Value] = ()
-) -> Sequence[Finding]:
+def how_measured(document: Result, arms: Sequence[ArmName] = (), values: Sequence[Value] = ()) -> Sequence[Finding]:
     """Returns the findings with which every result of simulated arms, or in CPU time, ends; none for other results.
 
     Args:
@@ -139,15 +138,16 @@ def how_measured(
     """
     if document.get("cpu_time"):
         return [CpuTime()]
-    simulated = {name: arm["simulated"]["evidence"] for name, arm in document["arms"].items() if "simulated" in arm}
+    simulated = {name: arm["simulated"]["evidence"] for name, arm in arms_of(document).items() if "simulated" in arm}
     if not simulated:
         return []
     findings: list[Finding] = [Simulation(simulated, document["repeats"] > 1)]
     if arms or values:
-        findings.append(Saturated([*arms], document.get("setting"), [*values]))
+        setting = None if document["kind"] == "compare" else document["setting"]
+        findings.append(Saturated([*arms], setting, [*values]))
     return findings
 
 
-def is_once(document: Mapping[str, Any]) -> bool:
+def is_once(document: Result) -> bool:
     """Whether each arm or value was simulated once, as a repeat would give the same figures."""
     return document["repeats"] == 1 and "simulated" in document["arms"]["A"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from roseplay.extras.lab.measures import Limits
-from roseplay.extras.lab.points import LIMITED, PointResults, broken, compare, spread
+from roseplay.extras.lab.points import LIMITED, Points, broken, compare, spread
+from roseplay.extras.lab.types import FigureName, Limits
 
 LEAST_BEND = 0.2  # how far below the straight line a bend must lie, as a share of the latency's range
 
@@ -18,7 +18,7 @@ class Fall(NamedTuple):
 
     low: int
     high: int
-    figure: str
+    figure: FigureName
     ratio: float
 
 
@@ -33,7 +33,7 @@ def rate_knee(kept: Sequence[bool]) -> int | None:
     return kept.index(False) - 1 if kept[0] and not all(kept) else None
 
 
-def falls(points: PointResults) -> list[Fall]:
+def falls(points: Points) -> list[Fall]:
     """Returns where a lower rate is worse than a higher one by ``traffic.difference``, which load cannot explain."""
     fallen = []
     for figure in LIMITED:
@@ -52,13 +52,13 @@ def overtaken(kept: Sequence[bool]) -> tuple[list[int], list[int]]:
     return lower, higher
 
 
-def contradicting(points: PointResults, limits: Limits) -> set[int]:
+def contradicting(points: Points, limits: Limits) -> set[int]:
     """Returns the indices of contradicting rates, by a falling figure or by which of them keep the limits."""
     lower, higher = overtaken([not broken(point, limits) for point in points])
     return {*lower, *higher, *(place for fall in falls(points) for place in (fall.low, fall.high))}
 
 
-def bend(points: PointResults, latency: str) -> int | None:
+def bend(points: Points, latency: FigureName) -> int | None:
     """Returns the index of the point after which latency rises most steeply, if there is one.
 
     The definition is that of Satopää, Albrecht, Irwin and Raghavan, "Finding a 'Kneedle' in a Haystack" (2011), for a
@@ -70,11 +70,12 @@ def bend(points: PointResults, latency: str) -> int | None:
     Args:
         latency: name of the figure, of which the medians over the repeats are used.
     """
-    places = [place for place, point in enumerate(points) if spread(point, latency)["median"] is not None]
-    if len(places) < 3:
+    medians = [(place, point["value"], spread(point, latency)["median"]) for place, point in enumerate(points)]
+    known = [(place, value, median) for place, value, median in medians if value and median is not None]
+    if len(known) < 3:
         return None
-    x = [math.log(points[place]["value"]) for place in places]
-    y = [spread(points[place], latency)["median"] for place in places]
+    places = [place for place, _, _ in known]
+    x, y = [math.log(value) for _, value, _ in known], [median for _, _, median in known]
     height = max(y) - min(y)
     if not height or y[-1] <= y[0]:
         return None

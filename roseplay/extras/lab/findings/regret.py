@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from roseplay.extras.lab.document import Value, Varied
+from roseplay.extras.lab.document import Simulated
 from roseplay.extras.lab.findings.finding import Finding
-from roseplay.extras.lab.measures import Limits
-from roseplay.extras.lab.points import LIMITED, PointResult, PointResults, misses, spread, worst_miss
+from roseplay.extras.lab.points import LIMITED, Points, misses, spread, worst_miss
+from roseplay.extras.lab.types import FigureName, Limits, MeasuredPoint, Value, Varied
 from roseplay.traffic.run_figures import FIGURES
 
-OBJECTIVE: Mapping[str, str] = {"prefill_max_tokens": "ttft_p95_ms", "max_batch_size": "output_tokens_per_s"}
+OBJECTIVE: Mapping[str, FigureName] = {"prefill_max_tokens": "ttft_p95_ms", "max_batch_size": "output_tokens_per_s"}
 
 Case = Literal["runs", "shorter", "longer"]  # of a simulated value: as it is, and with other durations
 Unknown = Literal["one_run", "saturated", "unbounded", "not_simulated"]
@@ -32,7 +32,7 @@ class Regret(Finding):
     """The regret of an answer."""
 
     setting: Varied
-    figure: str  # what the answer is for, see ``OBJECTIVE``
+    figure: FigureName  # what the answer is for, see ``OBJECTIVE``
     pct: float | None  # at most, in percent of that figure
     unknown: Unknown | None = None  # why ``pct`` is not known
     against: Value = None  # the other value that may be better, if ``pct`` is above 0
@@ -49,19 +49,19 @@ class Doubt(Finding):
     setting: Varied
     case: Case
     error_pct: float
-    figure: str
+    figure: FigureName
     miss_pct: float
     any_keeps: bool  # whether another value tried keeps both then,
     instead: Value = None  # and the best of those
 
 
 def regret(
-    setting: Varied, limits: Limits, answer: PointResult, tried: PointResults, simulated: Mapping[str, Any] | None
+    setting: Varied, limits: Limits, answer: MeasuredPoint, tried: Points, simulated: Simulated | None
 ) -> list[Finding]:
     """Returns the regret of ``answer``, one of the points ``tried``, and doubts about it; none if nothing else was tried.
 
     Args:
-        simulated: what a result says of simulated arms, see ``document.Simulated``; ``None`` for measured ones. Simulated
+        simulated: what a result says of simulated arms; ``None`` for measured ones. Simulated
             points with repeats, which kept the cache, count as measured.
     """
     figure, others = OBJECTIVE[setting], [point for point in tried if point["value"] != answer["value"]]
@@ -90,7 +90,7 @@ def regret(
     return [worst_case, *doubts] if others else doubts
 
 
-def _unknown(answer: PointResult, tried: PointResults, regret: Regret) -> Unknown | None:
+def _unknown(answer: MeasuredPoint, tried: Points, regret: Regret) -> Unknown | None:
     """Returns why the regret cannot be known, if so."""
     if regret.label is None:
         return "one_run" if len(answer["runs"]) < 2 else None
@@ -101,32 +101,32 @@ def _unknown(answer: PointResult, tried: PointResults, regret: Regret) -> Unknow
     return None if all("shorter" in point and "longer" in point for point in tried) else "not_simulated"
 
 
-def _under(case: Case, point: PointResult) -> PointResult:
+def _under(case: Case, point: MeasuredPoint) -> MeasuredPoint:
     """Returns the point as it is in this case."""
     return point if case == "runs" else {**point, "runs": [point[case]]}
 
 
-def _best(points: PointResults, figure: str, limits: Limits) -> PointResult | None:
+def _best(points: Points, figure: FigureName, limits: Limits) -> MeasuredPoint | None:
     """Returns the point with the best run of those that may keep both limits, as any run of theirs does."""
 
-    def may_keep(point: PointResult) -> bool:
+    def may_keep(point: MeasuredPoint) -> bool:
         lowest = {limit: spread(point, name)["range"][0] for name, limit in LIMITED.items()}
         return all(low is None or low <= limits[name] for name, low in lowest.items())
 
-    def rank(point: PointResult) -> float:
+    def rank(point: MeasuredPoint) -> float:
         value = _end(point, figure, best=True)
         return float("inf") if value is None else value if FIGURES[figure].better == "lower" else -value
 
     return min(filter(may_keep, points), key=rank, default=None)
 
 
-def _end(point: PointResult, figure: str, *, best: bool) -> float | None:
+def _end(point: MeasuredPoint, figure: FigureName, *, best: bool) -> float | None:
     """Returns the best or the worst of a figure in a point's runs."""
     low, high = spread(point, figure)["range"]
     return low if (FIGURES[figure].better == "lower") == best else high
 
 
-def _loss(figure: str, answer: PointResult, other: PointResult | None) -> float:
+def _loss(figure: FigureName, answer: MeasuredPoint, other: MeasuredPoint | None) -> float:
     """Returns by how many percent the answer's worst run is worse than the other's best; 0 if it is not, or not known."""
     value, best = _end(answer, figure, best=False), None if other is None else _end(other, figure, best=True)
     if value is None or not best:

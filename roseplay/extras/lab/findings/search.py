@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
-from roseplay.extras.lab.document import Value, Varied
+from roseplay.extras.lab.document import FindResult
 from roseplay.extras.lab.findings.finding import Finding, Level, Row, conditions, how_measured, is_once, rows_between
 from roseplay.extras.lab.findings.regret import regret
-from roseplay.extras.lab.measures import Limits
-from roseplay.extras.lab.points import (
-    LIMITED,
-    PointResult,
-    compare,
-    misses,
-    saturated_values,
-    spread,
-    values_of,
-    worst_miss,
-)
+from roseplay.extras.lab.points import LIMITED, compare, misses, saturated_values, spread, values_of, worst_miss
+from roseplay.extras.lab.types import FigureName, Limits, MeasuredPoint, Plain, PointRow, Summary, Value, Varied
+from roseplay.traffic.difference import Verdict
 
 MANY = 5  # an answer whose price is as many times its gain says so
 MORE_RUNS = 3  # a value with an unsure verdict has at most this many times the repeats as runs
-_PRICE = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
+_PRICE: tuple[FigureName, ...] = ("ttft_p95_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
 
 
 class Search:
@@ -49,7 +41,7 @@ class Search:
             return None
         return high if high == self._last else (low + high) // 2
 
-    def record(self, point: PointResult) -> None:
+    def record(self, point: MeasuredPoint) -> None:
         """Record the try of ``next``: the medians of its figures count."""
         (low, high), place = self.left, self.next
         assert place is not None
@@ -61,7 +53,7 @@ class Search:
         self.left = (place + 1, high) if upward else (low, place - 1)
 
 
-def is_sure(point: PointResult, limits: Limits, repeats: int) -> bool:
+def is_sure(point: MeasuredPoint, limits: Limits, repeats: int) -> bool:
     """Whether the verdict of a point's runs would hold if it were measured again.
 
     It is Wald's sequential sign test: the runs on one side of a limit must outnumber those on the other by ``repeats``.
@@ -73,7 +65,7 @@ def is_sure(point: PointResult, limits: Limits, repeats: int) -> bool:
     return any(lead <= -least < 0 for lead, least in sides) or all(lead >= least for lead, least in sides)
 
 
-def votes(point: PointResult, limits: Limits) -> dict[str, tuple[int, int]]:
+def votes(point: MeasuredPoint, limits: Limits) -> dict[FigureName, tuple[int, int]]:
     """Returns for each figure with a limit the number of runs within it, and the number in which it was measured."""
     figures = {name: [value for value in values_of(point, name) if value is not None] for name in LIMITED}
     return {
@@ -107,7 +99,7 @@ class NoAnswer(Finding):
     low: Value
     high: Value
     closest: Value
-    figure: str
+    figure: FigureName
     miss_pct: float
 
 
@@ -124,7 +116,7 @@ class Disagreement(Finding):
 
     of: Literal["answer", "another", "one"]
     setting: Varied
-    values: list[tuple[Value, list[tuple[str, int, int]]]]
+    values: list[tuple[Value, list[tuple[FigureName, int, int]]]]
 
 
 class Beyond(Finding):
@@ -133,7 +125,7 @@ class Beyond(Finding):
     setting: Varied
     tried: bool
     value: Value = None
-    figure: str = ""
+    figure: FigureName | Literal[""] = ""
     miss_pct: float = 0.0
 
 
@@ -143,7 +135,7 @@ class SearchPrice(Finding):
     setting: Varied
     value: Value
     against: Value
-    figure: str  # the one that is worse by most,
+    figure: FigureName  # the one that is worse by most,
     factor: float  # and by what factor
     gain: float  # the largest factor by which a figure is better whose limit the largest value exceeds
     many: bool  # whether the price is many times the gain: it adds at least ``MANY`` times as much to 1
@@ -154,33 +146,27 @@ class SearchPrice(Finding):
 class HoldsFor(Finding):
     """The conditions under which the conclusion holds."""
 
-    settings: dict[str, Value]  # see ``conditions``
+    settings: Plain  # see ``conditions``
     title: str
-    seed: int
+    seed: float
     model: str
     device: str
     requests: int
     runs: list[int]  # the least and most of a value, unless simulated once
 
 
-def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-    """Returns the ``summary`` of a search, derived from its tries, and its findings.
-
-    Each try has its number of runs, the number with each figure ``within`` its limit, and whether that is ``sure``.
-
-    ``answer`` is the index of the try with the largest value that keeps both limits; if none does, ``closest`` is that
-    of the one that misses by least. The other is ``None``, and so are both until the search has ended.
-    """
-    grid, limits, tries, setting = (document[name] for name in ("grid", "limits", "points", "setting"))
-    search, rows = Search(grid, limits), []
+def search_findings(document: FindResult) -> tuple[Summary, list[Finding]]:
+    """Returns the ``summary`` of a search, derived from its tries, and its findings."""
+    grid, limits, tries, setting = document["grid"], document["limits"], document["points"], document["setting"]
+    search, rows = Search(grid, limits), list[PointRow]()
     for point in tries:
         search.record(point)
-        low, high = search.left
-        rows.append(_row(document, point, [grid[low], grid[high]] if low <= high else None))
-    summary: dict[str, Any] = {"points": rows, "answer": None, "closest": None, "ended": search.next is None}
+        rows.append(_row(document, point, search.left))
+    summary: Summary = {"points": rows, "answer": None, "closest": None, "ended": search.next is None}
     findings: list[Finding]
     if not summary["ended"]:
-        findings = [Unfinished(*rows[-1]["left"])]
+        low, high = search.left
+        findings = [Unfinished(grid[low], grid[high])]
     elif search.best is None:
         place = summary["closest"] = min(
             range(len(tries)), key=lambda place: max(misses(tries[place], limits).values())
@@ -196,32 +182,28 @@ def search_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[F
     if summary["ended"]:
         counts = [len(point["runs"]) for point in tries]
         runs = [] if is_once(document) else [min(counts), max(counts)]
-        about = {name: document[name] for name in ("title", "seed", "model", "device")}
-        settings = conditions(document["arms"]["A"], but=document["setting"])
-        findings.append(HoldsFor(settings, **about, requests=tries[0]["requests"], runs=runs))
+        about = (document["title"], document["seed"], document["model"], document["device"], tries[0]["requests"])
+        findings.append(HoldsFor(conditions(document["arms"]["A"], but=setting), *about, runs))
     return summary, [*findings, *how_measured(document, values=saturated_values(tries))]
 
 
-def _row(document: Mapping[str, Any], point: PointResult, left: list[int | None] | None) -> dict[str, Any]:
-    limits = document["limits"]
-    exceeded = misses(point, limits)
-    ranges = {name: spread(point, name)["range"] for name in LIMITED}
+def _row(document: FindResult, point: MeasuredPoint, left: tuple[int, int]) -> PointRow:
+    limits, grid, (low, high) = document["limits"], document["grid"], left
+    exceeded, kept = misses(point, limits), votes(point, limits)
     return {
         "value": point["value"],
         "kept": not exceeded,
         "misses": {name: round(100 * share, 1) for name, share in exceeded.items()},  # percent of the limit
         "runs": len(point["runs"]),
-        "within": {name: within for name, (within, _) in votes(point, limits).items()},
-        "close": [
-            name for name, (low, high) in ranges.items() if low is not None and low <= limits[LIMITED[name]] < high
-        ],
+        "within": {name: within for name, (within, _) in kept.items()},
+        "close": [name for name, (within, count) in kept.items() if 0 < within < count],
         "figures": {name: spread(point, name) for name in (*LIMITED, *_PRICE)},
-        "left": left,
+        "left": [grid[low], grid[high]] if low <= high else None,
         "sure": is_sure(point, limits, document["repeats"]),
     }
 
 
-def _vain(document: Mapping[str, Any], point: PointResult, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _vain(document: FindResult, point: MeasuredPoint, rows: Sequence[PointRow]) -> list[Finding]:
     """Returns the findings of a search without an answer; ``point`` comes closest to one."""
     setting, grid, limits = document["setting"], document["grid"], document["limits"]
     findings: list[Finding] = [
@@ -231,11 +213,10 @@ def _vain(document: Mapping[str, Any], point: PointResult, rows: Sequence[Mappin
     return [*findings, *_disagreement("one", setting, [row for row in rows if not row["sure"]])]
 
 
-def _answered(
-    document: Mapping[str, Any], answer: PointResult, row: Mapping[str, Any], price: SearchPrice | None
-) -> list[Finding]:
+def _answered(document: FindResult, answer: MeasuredPoint, row: PointRow, price: SearchPrice | None) -> list[Finding]:
     """Returns the findings about the answer and the next larger value."""
-    setting, grid, limits, tries = (document[name] for name in ("setting", "grid", "limits", "points"))
+    setting, limits, tries = document["setting"], document["limits"], document["points"]
+    grid: Sequence[Value] = document["grid"]
     claimed = []
     if price is not None and price.many:
         claimed = rows_between(tries[0], answer, [price.figure, *misses(tries[0], limits)])
@@ -251,7 +232,7 @@ def _answered(
     return findings
 
 
-def search_price(setting: Varied, largest: PointResult, answer: PointResult, limits: Limits) -> SearchPrice | None:
+def search_price(setting: Varied, largest: MeasuredPoint, answer: MeasuredPoint, limits: Limits) -> SearchPrice | None:
     """Returns what an answer costs and gains against the largest value; ``None`` for that value itself."""
     if answer is largest:
         return None
@@ -272,7 +253,7 @@ def search_price(setting: Varied, largest: PointResult, answer: PointResult, lim
     )
 
 
-def _factor(before: PointResult, after: PointResult, figure: str, verdict: str) -> float:
+def _factor(before: MeasuredPoint, after: MeasuredPoint, figure: FigureName, verdict: Verdict) -> float:
     """Returns by what factor a figure is clearly better or worse; 1 if it is not."""
     difference = compare(before, after, figure)
     if difference.verdict != verdict or difference.ratio is None:
@@ -281,12 +262,12 @@ def _factor(before: PointResult, after: PointResult, figure: str, verdict: str) 
     return round(max(ratio, 1 / ratio), 4)
 
 
-def _levels(point: PointResult, limits: Limits) -> list[Level]:
+def _levels(point: MeasuredPoint, limits: Limits) -> list[Level]:
     return [Level.of(point, name, limits[limit]) for name, limit in LIMITED.items()]
 
 
 def _disagreement(
-    of: Literal["answer", "another", "one"], setting: Varied, rows: Sequence[Mapping[str, Any]]
+    of: Literal["answer", "another", "one"], setting: Varied, rows: Sequence[PointRow]
 ) -> list[Disagreement]:
     values = [(row["value"], [(name, row["within"][name], row["runs"]) for name in row["close"]]) for row in rows]
     return [Disagreement(of, setting, values)] if values else []

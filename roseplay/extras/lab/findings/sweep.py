@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Any
+from itertools import chain, groupby, pairwise
 
-from roseplay.extras.lab.document import Varied
-from roseplay.extras.lab.findings.crossing import CROSSED, crossing
+from roseplay.extras.lab.document import SweepResult
 from roseplay.extras.lab.findings.finding import Finding, Level, Row, how_measured, rows_between
 from roseplay.extras.lab.findings.knee import bend, falls, overtaken, rate_knee
-from roseplay.extras.lab.measures import Limits
 from roseplay.extras.lab.points import (
     LIMITED,
     PROMPT,
     RATE,
     TRAFFIC,
-    PointResult,
-    PointResults,
+    Points,
     arm_points,
     broken,
     compare,
@@ -29,34 +25,58 @@ from roseplay.extras.lab.points import (
     spread_pct,
     values_of,
 )
+from roseplay.extras.lab.types import FigureName, Limits, MeasuredPoint, PointRow, Summary, Value, Varied
+from roseplay.traffic.difference import Verdict
 
-SHOWN = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
-OF_PREEMPTIONS = ("preemptions", "recomputed_tokens", "moved_mb")  # shown if any run has them
+SHOWN: tuple[FigureName, ...] = ("output_tokens_per_s", "goodput_req_s", "kept_pct", "ttft_p95_ms", "itl_p99_ms")
+OF_PREEMPTIONS: tuple[FigureName, ...] = ("preemptions", "recomputed_tokens", "moved_mb")  # shown if any run has them
+CROSSED: tuple[FigureName, ...] = ("output_tokens_per_s", "e2e_p99_ms", "ttft_p95_ms", "itl_p99_ms")
 _OFF = 0.05  # share by which the mean length of prompts may differ from its value without being mentioned
-_CHANGES = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
+_CHANGES: tuple[FigureName, ...] = ("output_tokens_per_s", "ttft_p95_ms", "itl_p99_ms", "e2e_p99_ms")
+
+
+class Crossing(Finding):
+    """A figure in A and in B at each value that both have.
+
+    A and B cross between two values with opposite clear verdicts; one within the spread belongs to neither side.
+    """
+
+    setting: Varied
+    figure: FigureName
+    values: list[Value]  # in increasing order
+    verdicts: list[Verdict]  # on B at each value
+    ratios: list[float | None]
+    between: list[list[Value]]  # the pairs of values between which A and B cross
+    repeats: int
+    exact: bool  # whether repeats would give the same figures
+
+    @property
+    def sides(self) -> list[tuple[Verdict, list[int]]]:
+        """Returns the successive clear verdicts on B, each with the indices of its values."""
+        return _sides(self.verdicts)
 
 
 class Knee(Finding):
     """The largest rate or prompt length up to which every one keeps the limits."""
 
     setting: Varied
-    first: float
-    last: float
-    knee: float | None  # ``None`` if all keep the limits, or if the lowest value does not
+    first: Value
+    last: Value
+    knee: Value  # ``None`` if all keep the limits, or if the lowest value does not
     levels: list[Level]  # the figures with limits at the knee, or at the last value if all keep them
-    beyond: float | None  # the lowest value that exceeds a limit; ``None`` if there is none
+    beyond: Value  # the lowest value that exceeds a limit; ``None`` if there is none
     broken: list[Level]  # the figures that exceed their limits there
-    keeping: list[float]  # values that keep the limits although lower ones do not,
-    breaking: list[float]  # and those lower ones
+    keeping: list[Value]  # values that keep the limits although lower ones do not,
+    breaking: list[Value]  # and those lower ones
 
 
 class Bend(Finding):
     """The value of a setting after which latency rises steeply, ``None`` if there is none; and the latency at the end."""
 
     setting: Varied
-    knee: float | None
+    knee: Value
     level: Level | None
-    last: float
+    last: Value
     end: Level
 
 
@@ -64,13 +84,13 @@ class Peak(Finding):
     """The value with the highest goodput."""
 
     setting: Varied
-    first: float
-    last: float
-    value: float
+    first: Value
+    last: Value
+    value: Value
     level: Level
     count: int  # of values measured
-    ties: list[float]  # values that are not clearly below it
-    dips: list[float]  # values that are clearly lower than one farther from the peak
+    ties: list[Value]  # values that are not clearly below it
+    dips: list[Value]  # values that are clearly lower than one farther from the peak
     repeats: int
     exact: bool  # whether repeats would give the same figures
 
@@ -88,16 +108,16 @@ class Ends(Finding):
     """How figures at the last value differ from those at the first."""
 
     setting: Varied
-    first: float
-    last: float
+    first: Value
+    last: Value
     rows: list[Row]
 
 
 class Falling(Finding):
     """A latency that is clearly lower at a higher rate, which load cannot explain."""
 
-    low: float
-    high: float
+    low: Value
+    high: Value
     levels: list[Level]
 
 
@@ -111,19 +131,12 @@ class WideValues(Finding):
     """Values whose spread more repeats did not make small enough: (value, spread in percent, runs)."""
 
     setting: Varied
-    figure: str
-    values: list[tuple[float, float | None, int]]
+    figure: FigureName
+    values: list[tuple[Value, float | None, int]]
 
 
-def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-    """Returns the ``summary`` of a sweep, derived from its points and limits, and its findings.
-
-    Each point has the median and range of its figures, and whether it keeps the limits, with its median TTFT p95 and ITL
-    p99. ``knee`` is the index of the largest rate (or prompt length) up to which every one does or, for other settings, after which ITL p99 rises steeply. ``peak`` is the index of the highest goodput, if
-    it rises up to there and falls afterwards. Both are ``None`` if there is none within the range.
-
-    If B was measured too, ``b`` has its ``points``, ``knee`` and ``peak``.
-    """
+def sweep_findings(document: SweepResult) -> tuple[Summary, list[Finding]]:
+    """Returns the ``summary`` of a sweep, derived from its points and limits, and its findings."""
     setting, of_arms = document["setting"], arm_points(document)
     latency, two = latency_of(setting), "B" in of_arms
     runs = [run for points in of_arms.values() for point in points for run in point["runs"]]
@@ -142,7 +155,9 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
         findings.append(Falling(low["value"], high["value"], levels))
     if setting == PROMPT and (off := _off(points)):
         findings.append(PromptLengths(off))
-    summary: dict[str, Any] = {**arms["A"][0], "latency": latency, **({"b": arms["B"][0]} if two else {})}
+    summary: Summary = {**arms["A"][0], "latency": latency}
+    if two:
+        summary["b"] = arms["B"][0]
     most = document.get("max_spread_pct")
     if most is not None:
         wide = {arm: _wide(setting, points, most) for arm, points in of_arms.items()}
@@ -152,12 +167,28 @@ def sweep_findings(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fi
     return summary, [*findings, *how_measured(document, values=list(saturated))]
 
 
-def _of_arm(
-    document: Mapping[str, Any], points: PointResults, shown: Sequence[str]
-) -> tuple[dict[str, Any], list[Finding]]:
+def crossing(setting: Varied, figure: FigureName, a_points: Points, b_points: Points) -> Crossing:
+    """Returns where a figure of A and of B crosses."""
+    both = list(zip(a_points, b_points, strict=False))  # a sweep that was stopped has fewer values of B
+    differences = [compare(a, b, figure) for a, b in both]
+    values, verdicts = [a["value"] for a, _ in both], [difference.verdict for difference in differences]
+    between = [[values[low[-1]], values[high[0]]] for (_, low), (_, high) in pairwise(_sides(verdicts))]
+    exact = all(is_exact(point["runs"]) for points in both for point in points)
+    repeats = max((difference.repeats for difference in differences), default=0)
+    return Crossing(
+        setting, figure, values, verdicts, [difference.ratio for difference in differences], between, repeats, exact
+    )
+
+
+def _sides(verdicts: list[Verdict]) -> list[tuple[Verdict, list[int]]]:
+    clear = [place for place, verdict in enumerate(verdicts) if verdict in ("better", "worse")]
+    return [(verdict, list(places)) for verdict, places in groupby(clear, verdicts.__getitem__)]
+
+
+def _of_arm(document: SweepResult, points: Points, shown: Sequence[FigureName]) -> tuple[Summary, list[Finding]]:
     """Returns the points of an arm with their figures, knee and peak; and the findings about these two."""
     setting, limits = document["setting"], document["limits"]
-    rows = [
+    rows: list[PointRow] = [
         {
             "value": point["value"],
             "requests": point["requests"],
@@ -186,12 +217,12 @@ def _of_arm(
     return {"points": rows, "knee": place, "peak": at if peak.clear else None}, [knee, peak]
 
 
-def latency_of(setting: Varied) -> str:
+def latency_of(setting: Varied) -> FigureName:
     """Returns the latency figure that matters in a sweep of this setting."""
     return "ttft_p95_ms" if setting in TRAFFIC else "itl_p99_ms"
 
 
-def goodput_peak(points: PointResults) -> tuple[int, list[int], list[int]]:
+def goodput_peak(points: Points) -> tuple[int, list[int], list[int]]:
     """Returns the index of the highest goodput, and those of the ``ties`` and ``dips`` of ``Peak``."""
     medians = [spread(point, "goodput_req_s")["median"] or 0.0 for point in points]
     peak = max(range(len(points)), key=medians.__getitem__)
@@ -205,14 +236,14 @@ def goodput_peak(points: PointResults) -> tuple[int, list[int], list[int]]:
     return peak, ties, list(filter(is_dip, others))
 
 
-def _knee(setting: Varied, points: PointResults, limits: Limits) -> Knee:
+def _knee(setting: Varied, points: Points, limits: Limits) -> Knee:
     kept = [not broken(point, limits) for point in points]
     place, lowest = rate_knee(kept), kept.index(False) if False in kept else None
     at = points[place] if place is not None else points[-1] if lowest is None else None
     beyond = None if lowest is None else points[lowest]
     lower, higher = overtaken(kept)
 
-    def levels(point: PointResult | None, names: Sequence[str]) -> list[Level]:
+    def levels(point: MeasuredPoint | None, names: Sequence[FigureName]) -> list[Level]:
         return [] if point is None else [Level.of(point, name, limits[LIMITED[name]]) for name in names]
 
     return Knee(
@@ -228,7 +259,7 @@ def _knee(setting: Varied, points: PointResults, limits: Limits) -> Knee:
     )
 
 
-def _bend(setting: Varied, points: PointResults) -> Bend:
+def _bend(setting: Varied, points: Points) -> Bend:
     latency, last = latency_of(setting), points[-1]
     place = bend(points, latency)
     at = None if place is None else points[place]
@@ -236,11 +267,11 @@ def _bend(setting: Varied, points: PointResults) -> Bend:
     return Bend(setting, value, level, last["value"], Level.of(last, latency))
 
 
-def _off(points: PointResults) -> list[tuple[float, float]]:
+def _off(points: Points) -> list[tuple[float, float]]:
     means = [(point["value"], spread(point, "prompt_tokens")["median"]) for point in points]
-    return [(value, mean) for value, mean in means if mean is not None and abs(mean - value) > _OFF * value]
+    return [(value, mean) for value, mean in means if value and mean is not None and abs(mean - value) > _OFF * value]
 
 
-def _wide(setting: Varied, points: PointResults, most: float) -> list[tuple[float, float | None, int]]:
+def _wide(setting: Varied, points: Points, most: float) -> list[tuple[Value, float | None, int]]:
     named = [(point["value"], values_of(point, latency_of(setting))) for point in points]
     return [(value, spread_pct(values), len(values)) for value, values in named if not is_small(values, most)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from roseplay.config import EngineConfig, Knobs, SamplingParams
+from roseplay.extras.lab.measuring import RunTerms
 from roseplay.extras.lab.simulated_arm import SimulatedArm
 from roseplay.extras.simulation.calibrate.result_files import read_results
 from roseplay.extras.simulation.calibrated import Calibration, find_hardware
@@ -90,7 +91,7 @@ def use(file: Path) -> None:
     bound = evidence.bound or 0.0
     took = []
     for durations in (1 - bound, 1.0, 1 + bound):
-        run = arm.run(workload, stop=threading.Event(), time_limit_s=60, durations=durations)
+        run = arm.run(workload, RunTerms(threading.Event(), 60, durations=durations))
         assert all(gap > 0 for answer in run.answers for gap in answer.metrics.itl_ns)
         took.append(run.answers[0].metrics.ttft_s or 0.0)
     assert 0 < took[0] <= took[1] <= took[2]
