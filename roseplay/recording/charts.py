@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roseplay.formats.numbers import slowed_text
 from roseplay.formats.report_page import COLOURS, MONO
 from roseplay.formats.report_page import figure as new_figure
 from roseplay.recording.recorded_run import RecordedRun
+from roseplay.recording.run import RequestRun, TokenRun
 from roseplay.traffic.metrics import percentile
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def itl(run: RecordedRun) -> go.Figure:
     """Returns inter-token latency: a point for each token, coloured by kind of request, and percentiles as lines."""
     figure = new_figure("seconds", "ms")
     gaps = run.gaps()
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, list[tuple[RequestRun, TokenRun, float]]] = {}
     for gap in gaps:
         groups.setdefault(_group(gap[0]), []).append(gap)
     for number, (name, members) in enumerate(sorted(groups.items())):
@@ -119,11 +120,11 @@ def _seconds(run: RecordedRun, ms: float) -> float:
     return round((ms - run.start) / 1000, 5)
 
 
-def _marker(symbol: str, size: int, fill: str, line: str) -> dict[str, Any]:
+def _marker(symbol: str, size: int, fill: str, line: str) -> dict[str, object]:
     return {"symbol": symbol, "size": size, "color": COLOURS[fill], "line": {"color": COLOURS[line], "width": 1}}
 
 
-def _group(request: Any) -> str:
+def _group(request: RequestRun) -> str:
     if request.lane is not None:
         return f"lane {request.lane}"
     return "programs" if request.burst is None else f"burst {request.burst}"
@@ -135,7 +136,7 @@ def _hue(name: str, number: int) -> str:
     return COLOURS[f"c{4 + number % 4}"]
 
 
-def _shades(run: RecordedRun) -> list[dict[str, Any]]:
+def _shades(run: RecordedRun) -> list[dict[str, object]]:
     """Returns shapes that shade the periods in slow motion."""
     look = {"type": "rect", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
     look |= {"fillcolor": COLOURS["well"], "line": {"width": 0}}

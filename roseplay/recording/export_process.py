@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import roseplay
 from roseplay.recording.exports import export
@@ -54,8 +54,9 @@ def _export(kind: str, lines: Iterable[bytes]) -> BinaryIO:
             output = files.enter_context(tempfile.TemporaryFile(prefix="roseplay-"))
             recording.writelines(lines)
             recording.seek(0)
-            streams: dict[str, Any] = {"stdin": recording, "stdout": output, "stderr": subprocess.PIPE}
-            child = subprocess.run(command, **streams, env=environment, timeout=_LIMIT_S)
+            child = subprocess.run(
+                command, stdin=recording, stdout=output, stderr=subprocess.PIPE, env=environment, timeout=_LIMIT_S
+            )
             if child.returncode != 0:
                 last = child.stderr.decode(errors="replace").strip().splitlines()[-1:]
                 raise ExportError(

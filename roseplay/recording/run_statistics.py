@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roseplay.formats.numbers import slowed_text
 from roseplay.recording.recorded_run import RecordedRun
@@ -44,7 +44,7 @@ def run_statistics(run: RecordedRun) -> list[Statistic]:
         ),
     ]
     unit = f"ms{slowed_text(run.factors(run.start, run.end))}"
-    pooled: tuple[tuple[str, list[Any], str], ...] = (
+    pooled: tuple[tuple[str, list[float], str], ...] = (
         ("TTFT", ttft, "first token − submit; a preemption does not reset it"),
         ("ITL", itl, "every pause between two tokens of a request, pooled"),
         ("TPOT", tpot, "(last − first token) / (n − 1), of requests with two or more"),

@@ -70,8 +70,8 @@ def requests(recording: Recording) -> bytes:
     return spreadsheet(list(_request(run, RequestRun(0))), [list(row.values()) for row in rows])
 
 
-def _request(run: RecordedRun, r: RequestRun) -> dict[str, Any]:
-    cells: dict[str, Any] = {"request": r.request_id}
+def _request(run: RecordedRun, r: RequestRun) -> dict[str, object]:
+    cells: dict[str, object] = {"request": r.request_id}
     for name, column in _REQUEST.items():
         value = getattr(r, name)
         if name == "ttft_parts":

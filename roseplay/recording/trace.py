@@ -145,7 +145,7 @@ class _Events:
         """Yields an event for each step's work on the request."""
         tokens = {id(token.step): (index, token) for index, token in enumerate(request.token_runs, request.skipped)}
         for step, entry in self._parts[request.request_id]:
-            args: dict[str, Any] = {"step": step.step_id, "step_prompt_tokens": step.prompt_tokens}
+            args: dict[str, object] = {"step": step.step_id, "step_prompt_tokens": step.prompt_tokens}
             if (factor := self._run.slow_motion(step.t1)) > 1:
                 args["slow_motion"] = factor
             if id(step) in tokens:

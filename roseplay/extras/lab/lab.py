@@ -137,7 +137,7 @@ class Lab:
         """Returns the latest experiment if it has this ID."""
         return self._job if self._job is not None and self._job.job_id == job_id else None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Returns the page's data for its tab: scenarios (``own`` for traffic from a file), knobs, settings, state."""
         info, speed = self._engine.info, self._speed()
         knobs = info.settable(self._knobs.to_dict()) if self._engine.capabilities.knobs else {}
@@ -155,7 +155,7 @@ class Lab:
             "state": self._job.status() if self._job is not None else None,
         }
 
-    def _scenario(self, scenario: Scenario) -> dict[str, Any]:
+    def _scenario(self, scenario: Scenario) -> dict[str, object]:
         most = {"max_new_tokens": max(1, self._engine.info.max_model_len // 2)}
         params = {}
         numbers = {name: value for name, value in scenario.params().items() if name in PARAM_LIMITS}

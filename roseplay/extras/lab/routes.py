@@ -40,7 +40,7 @@ def lab_router(host: PageHost) -> APIRouter:
     router = APIRouter(prefix="/ui/lab", dependencies=[NO_STORE])
 
     @router.get("")
-    def describe() -> dict[str, Any]:
+    def describe() -> dict[str, object]:
         return lab_of(host).describe()
 
     @router.post("/run")

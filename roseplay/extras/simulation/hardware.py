@@ -49,7 +49,7 @@ class SimulatedHardware:
     def tokenizer(self, model: Any, config: EngineConfig) -> Any:
         return tokenizer_of_simulated(model, config)
 
-    def origins(self, model: Any, config: EngineConfig, num_blocks: int) -> dict[str, Any]:
+    def origins(self, model: Any, config: EngineConfig, num_blocks: int) -> dict[str, object]:
         return origins(*deployment(model, config), config, num_blocks)
 
     def measured_loads(self, info: EngineInfo, config: EngineConfig) -> list[MeasuredLoad]:

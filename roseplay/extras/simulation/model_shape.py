@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from roseplay.extras.simulation.gpus import SimulationError
 from roseplay.model.checkpoint_json import decoder_config
@@ -143,11 +143,9 @@ class ModelShape:
         matrices = 2 if config.get("model_type") in _UNGATED else 3
         inner = _first(config, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
         mixture = _mixture(config, hidden, layers)
-        dense = layers * attention["parameters"] + (layers - mixture["expert_layers"]) * matrices * hidden * inner
-        dense += mixture.pop("shared")
+        dense = layers * attention.parameters + (layers - mixture.layers) * matrices * hidden * inner + mixture.shared
         vocab = _first(config, "vocab_size")
         windows = config.get("sliding_window") and config.get("use_sliding_window", True) is not False
-        del attention["parameters"]
         return cls(
             name=name,
             architecture=str((config.get("architectures") or [config.get("model_type") or "decoder"])[0]),
@@ -156,15 +154,23 @@ class ModelShape:
             layers=layers,
             hidden=hidden,
             intermediate=inner,
+            heads=attention.heads,
+            kv_heads=attention.kv_heads,
+            k_dim=attention.k_dim,
+            v_dim=attention.v_dim,
+            kv_numbers=attention.kv_numbers,
+            latent=attention.latent,
             dense=dense,
+            experts=mixture.experts,
+            experts_per_token=mixture.per_token,
+            expert=mixture.expert,
+            expert_layers=mixture.layers,
             vocab=vocab,
             embedding=vocab * hidden,
             output=vocab * hidden,
             tied=bool(config.get("tie_word_embeddings", config.get("model_type") == "gpt2")),
             max_len=stated_length(config.get) or 131072,
             unmodelled="sliding windows" if windows else "",
-            **attention,
-            **mixture,
         )
 
 
@@ -177,8 +183,19 @@ def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -
     return default
 
 
-def _attention(config: Mapping[str, Any], hidden: int) -> dict[str, Any]:
-    """Returns heads, dimensions, cached numbers and parameters of one layer's attention."""
+class _Attention(NamedTuple):
+    """One layer's attention, as in ``ModelShape``, and its parameters."""
+
+    heads: int
+    kv_heads: int
+    k_dim: int
+    v_dim: int
+    kv_numbers: int
+    latent: bool
+    parameters: int
+
+
+def _attention(config: Mapping[str, Any], hidden: int) -> _Attention:
     heads = _first(config, "num_attention_heads", "n_head")
     if config.get("kv_lora_rank"):
         rank, rope = _first(config, "kv_lora_rank"), _first(config, "qk_rope_head_dim")
@@ -186,33 +203,27 @@ def _attention(config: Mapping[str, Any], hidden: int) -> dict[str, Any]:
         low = config.get("q_lora_rank")
         queries = low * (hidden + heads * (nope + rope)) if low else hidden * heads * (nope + rope)
         keys = hidden * (rank + rope) + rank * heads * (nope + v_dim)
-        return {
-            "heads": heads,
-            "kv_heads": 1,
-            "k_dim": nope + rope,
-            "v_dim": v_dim,
-            "kv_numbers": rank + rope,
-            "latent": True,
-            "parameters": queries + keys + heads * v_dim * hidden,
-        }
+        return _Attention(heads, 1, nope + rope, v_dim, rank + rope, True, queries + keys + heads * v_dim * hidden)
     dim = _first(config, "head_dim", default=hidden // heads)
     kv_heads = _first(config, "num_key_value_heads", "num_kv_heads", default=heads)
-    return {
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "k_dim": dim,
-        "v_dim": dim,
-        "kv_numbers": 2 * kv_heads * dim,
-        "latent": False,
-        "parameters": 2 * hidden * dim * (heads + kv_heads),
-    }
+    parameters = 2 * hidden * dim * (heads + kv_heads)
+    return _Attention(heads, kv_heads, dim, dim, 2 * kv_heads * dim, False, parameters)
 
 
-def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, Any]:
-    """Returns the fields of a mixture of experts, and the parameters of its shared experts and routers."""
+class _Mixture(NamedTuple):
+    """A mixture of experts, as in ``ModelShape``, and the parameters of its shared experts and routers."""
+
+    experts: int = 0
+    per_token: int = 0
+    expert: int = 0
+    layers: int = 0
+    shared: int = 0
+
+
+def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> _Mixture:
     experts = _first(config, "n_routed_experts", "num_local_experts", "num_experts", default=1)
     if experts == 1:
-        return {"expert_layers": 0, "shared": 0}
+        return _Mixture()
     inner = _first(config, "moe_intermediate_size", "intermediate_size")
     used = _first(config, "num_experts_per_tok", "moe_topk")
     if used > experts:
@@ -221,13 +232,8 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> dict[str, A
     every = config.get("moe_layer_freq") or config.get("decoder_sparse_step") or 1
     expert_layers = len(range(first, layers, every))
     shared_inner = (config.get("n_shared_experts") or 0) * inner or config.get("shared_expert_intermediate_size") or 0
-    return {
-        "experts": experts,
-        "experts_per_token": used,
-        "expert": 3 * hidden * inner,
-        "expert_layers": expert_layers,
-        "shared": expert_layers * (3 * hidden * shared_inner + hidden * experts),
-    }
+    shared = expert_layers * (3 * hidden * shared_inner + hidden * experts)
+    return _Mixture(experts, used, 3 * hidden * inner, expert_layers, shared)
 
 
 def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], name: str) -> None:

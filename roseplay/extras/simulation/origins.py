@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from typing import Any
 
 from roseplay.config import EngineConfig
 from roseplay.extras.simulation.calibrated import Calibration
@@ -45,7 +44,7 @@ _NOT_MODELLED = (
 )
 
 
-def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_blocks: int) -> dict[str, Any]:
+def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_blocks: int) -> dict[str, object]:
     """Returns what stands behind the figures of one deployment, as JSON.
 
     Args:
@@ -70,7 +69,7 @@ def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_block
     }
 
 
-def _labels(evidence: Evidence) -> list[dict[str, Any]]:
+def _labels(evidence: Evidence) -> list[dict[str, object]]:
     calibrated = evidence.calibrated_on > 0
     return [
         {"label": "published", "means": "Measured by others, with a source.", "now": False},
@@ -90,7 +89,7 @@ def _labels(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def _gpu(cost: CostModel) -> dict[str, Any]:
+def _gpu(cost: CostModel) -> dict[str, object]:
     gpu, count = cost.gpu, cost.tensor_parallel
     rate = gpu.flops(cost.shape.weights) / 1e12
     rows = [
@@ -129,12 +128,12 @@ def _gib(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
 
 
-def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
+def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, object]]:
     """Returns the terms of the sum: their parameter, its default, and their ms in both example steps."""
     loads = (cost.decode(_DECODES, _CONTEXT), cost.prompt(_PROMPT))
     parts = [cost.terms(load) * cost.parameters.as_vector() * 1e3 for load in loads]
     defaults = Parameters.start(cost.gpu, cost.shape)
-    terms = []
+    terms: list[dict[str, object]] = []
     for index, (name, words, shown, factor) in enumerate(_TERMS):
         if (name == "exchange between GPUs" and cost.tensor_parallel == 1) or (name in _OF_CPUS and not cost.gpu.cpu):
             continue
@@ -145,7 +144,7 @@ def _terms(cost: CostModel, evidence: Evidence) -> list[dict[str, Any]]:
     return terms
 
 
-def _published_point(cost: CostModel, point: Point) -> dict[str, Any]:
+def _published_point(cost: CostModel, point: Point) -> dict[str, object]:
     """Returns a published point beside what the cost model gives for it; without that where the scheduler decides."""
     seconds: float | None = None
     if point.measured != "saturated":
@@ -154,7 +153,7 @@ def _published_point(cost: CostModel, point: Point) -> dict[str, Any]:
     return _point(point, seconds, point.engine, f"{point.source}, {point.file}")
 
 
-def _own_points(own: Calibration | None) -> list[dict[str, Any]]:
+def _own_points(own: Calibration | None) -> list[dict[str, object]]:
     """Returns the points of a user's calibration, each beside its prediction from the others."""
     if own is None:
         return []
@@ -162,7 +161,7 @@ def _own_points(own: Calibration | None) -> list[dict[str, Any]]:
     return [_point(point, seconds, "your calibration", f"measured on {own.measured}") for point, seconds in pairs]
 
 
-def _point(point: Measurement, seconds: float | None, engine: str, source: str) -> dict[str, Any]:
+def _point(point: Measurement, seconds: float | None, engine: str, source: str) -> dict[str, object]:
     return {
         "engine": engine,
         "measures": _KINDS[point.measured],

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from roseplay.arguments import Parser, add_field_flags, exit_code, given_fields, within
 from roseplay.config import EngineConfig
@@ -66,7 +65,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 0 if chosen.holds(limits) else 1
 
 
-def _bench(options: argparse.Namespace, count: int) -> dict[str, Any]:
+def _bench(options: argparse.Namespace, count: int) -> dict[str, object]:
     """Returns the flags with which ``vllm bench serve`` sends this load; none for a file's."""
     if options.trace is not None:
         return {}
@@ -104,9 +103,9 @@ def _check_length(longest: int, shape: ModelShape) -> None:
 
 
 def _document(
-    tried: Sequence[Tried], chosen: Tried, shape: ModelShape, gpu: GPU, limits: Limits, about: dict[str, Any]
-) -> dict[str, Any]:
-    def row(one: Tried) -> dict[str, Any]:
+    tried: Sequence[Tried], chosen: Tried, shape: ModelShape, gpu: GPU, limits: Limits, about: dict[str, object]
+) -> dict[str, object]:
+    def row(one: Tried) -> dict[str, object]:
         return {**asdict(one), "evidence": str(one.evidence), "holds": one.holds(limits)}
 
     deployment = {"model": shape.name, "weights": shape.weights, "kv": shape.kv, "gpu": gpu.name}

@@ -24,7 +24,7 @@ _KV_DTYPES = {"fp8": ("fp8", "fp8_e4m3"), "bf16": ("bfloat16", "bfloat16")}  # v
 
 
 def commands(
-    one: Tried, model: str, shape: ModelShape, stored: ModelShape, config: EngineConfig, load: Mapping[str, Any]
+    one: Tried, model: str, shape: ModelShape, stored: ModelShape, config: EngineConfig, load: Mapping[str, object]
 ) -> Iterator[str]:
     """Yields the commands that start vLLM, SGLang and roseplay as they were simulated, and that send them the load.
 
