@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
@@ -41,6 +41,13 @@ class Params(Input):
     rate_per_s: Annotated[Number, between(*PARAM_LIMITS["rate_per_s"])] | None = None
     concurrency: Annotated[Whole, between(*PARAM_LIMITS["concurrency"])] | None = None
     prompt: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)] | None = None
+
+
+class Settings(TypedDict):
+    """Knobs, and fields of ``EngineConfig``, by name."""
+
+    knobs: dict[str, Any]
+    config: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,26 +86,23 @@ class Scenario:
         if (self.rate_per_s is None) != (self.arrivals == "burst"):
             raise ValueError(f"scenario {self.name}: a burst has no rate, and other arrivals need one")
         self.arms()
-        for config in self.configs().values():
-            EngineConfig(**config)
+        for side in SIDES:
+            EngineConfig(**self.settings(side)["config"])
 
     def arms(self) -> dict[str, Knobs]:
         """Returns ``{"before": …, "after": …}``; raises ``ValueError`` for a bad knob."""
         return {side: Knobs().changed(self.settings(side)["knobs"]) for side in SIDES}
 
-    def configs(self) -> dict[str, dict[str, Any]]:
-        """Returns the fields of ``EngineConfig`` that each arm sets."""
-        return {side: self.settings(side)["config"] for side in SIDES}
-
-    def settings(self, side: str) -> dict[str, dict[str, Any]]:
-        """Returns the knobs and the fields of ``EngineConfig`` that an arm sets."""
+    def settings(self, side: str) -> Settings:
+        """Returns what an arm sets."""
         overrides = self.own(side)
         return {"knobs": {**self.knobs, **overrides["knobs"]}, "config": {**self.config, **overrides["config"]}}
 
-    def own(self, side: str) -> dict[str, dict[str, Any]]:
-        """Returns the knobs and the fields of ``EngineConfig`` that only one arm sets."""
-        parts, index = {"knobs": self.compared, "config": self.compared_config}, SIDES.index(side)
-        return {part: {name: values[index] for name, values in compared.items()} for part, compared in parts.items()}
+    def own(self, side: str) -> Settings:
+        """Returns what only this arm sets."""
+        index, both = SIDES.index(side), (self.compared, self.compared_config)
+        knobs, config = ({name: values[index] for name, values in compared.items()} for compared in both)
+        return {"knobs": knobs, "config": config}
 
     def params(self) -> dict[str, Any]:
         """Returns the parameters of its traffic that may be changed; those of ``_OPTIONAL`` only if they are set."""

@@ -47,8 +47,8 @@ def test_every_scenario_makes_a_workload_and_two_settings_that_differ() -> None:
         assert scenario.name == name
         assert len(workload) == scenario.num_requests
         assert workload == scenario.workload(TokenPrompts(1000))
-        configs = scenario.configs()
-        assert (arms["before"], configs["before"]) != (arms["after"], configs["after"])
+        before, after = ((knobs, scenario.settings(side)["config"]) for side, knobs in arms.items())
+        assert before != after
         assert all(knobs.slow_motion == 1 for knobs in arms.values())
         assert all(arrival.params.ignore_eos for arrival in workload)
 

@@ -52,9 +52,7 @@ class ClosedEngine:
         """Open an engine, read its properties, and close it.
 
         Args:
-            config: from which all arms start.
             arms: if these are all simulated, the one that is opened is arm A, so that no model is loaded.
-            open_with: ``open_engine`` by default.
 
         Raises:
             EngineStartError: the engine did not start; the message is one line.

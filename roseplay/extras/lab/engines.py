@@ -22,7 +22,6 @@ class ArmEngines:
 
     Args:
         in_turn: close each engine before opening the next.
-        open_engine: see ``arms.open_engine``.
         warm_up: called with an arm and its engine before the arm's first run on that engine.
         give_up: cancels starting engines; also set when one of them fails.
 

@@ -23,7 +23,7 @@ from roseplay.formats.json_text import strict_json
 from roseplay.settings import Choice, settings_of
 from roseplay.traffic.own import MAX_BYTES, parse_traffic
 from roseplay.traffic.own_traffic import MAX_NAME, OWN, OwnTraffic
-from roseplay.traffic.scenario import PARAM_LIMITS, Params, Scenario
+from roseplay.traffic.scenario import PARAM_LIMITS, Params, Scenario, Settings
 from roseplay.traffic.scenarios import SCENARIOS
 
 _WORDS = {"on": True, "true": True, "off": False, "false": False, "none": None, "null": None, "unlimited": None}
@@ -109,9 +109,7 @@ def _varied(options: argparse.Namespace, parts: Mapping[str, Mapping[str, Any]])
     return {kind: {**parts[kind], **parts["range"], "setting": VARIED[getattr(options, kind)]}}
 
 
-def _at_server(
-    body: Mapping[str, Any], arm: ArmName, url: str, info: EngineInfo | None, *, alone: bool
-) -> dict[str, Any]:
+def _at_server(body: Mapping[str, Any], arm: ArmName, url: str, info: EngineInfo | None, *, alone: bool) -> Settings:
     """Returns an arm for a server, with the scenario's knobs unless two servers are compared."""
     settings = body.get(arm.lower()) or {}
     if not settings and alone and "sweep" not in body and "find" not in body and body.get("scenario") in SCENARIOS:
@@ -139,10 +137,10 @@ def _read_spec(path: Path) -> dict[str, Any]:
     return experiment_of(content) if "roseplay_lab" in content else content
 
 
-def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _arm_changes(settings: Sequence[str]) -> Settings:
     """Parse settings such as ``["prefill_max_tokens=64"]`` into the knobs and engine settings of an arm."""
     knobs = Knobs().to_dict()
-    changes: dict[str, dict[str, Any]] = {"knobs": {}, "config": {}}
+    changes: Settings = {"knobs": {}, "config": {}}
     for setting in settings:
         name, equals, text = setting.partition("=")
         name = name.strip().replace("-", "_")
@@ -153,18 +151,19 @@ def _arm_changes(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _of_scenario(scenario: Scenario, arm: ArmName, info: EngineInfo | None) -> dict[str, Any]:
+def _of_scenario(scenario: Scenario, arm: ArmName, info: EngineInfo | None) -> Settings:
     settings = scenario.settings(SIDE[arm])
     return settings if info is None else {**settings, "knobs": info.settable(settings["knobs"])}
 
 
-def _changed_arm(body: Mapping[str, Any], arm: ArmName, changes: Any, info: EngineInfo | None) -> dict[str, Any]:
+def _changed_arm(body: Mapping[str, Any], arm: ArmName, changes: Settings, info: EngineInfo | None) -> Settings:
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
-    settings = body.get(arm.lower())
-    if settings is None:
+    given = body.get(arm.lower())
+    if given is None:
         scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
-        settings = _of_scenario(scenario, arm, info)
-    return {**settings, **{part: {**(settings.get(part) or {}), **changes[part]} for part in changes}}
+        given = _of_scenario(scenario, arm, info)
+    knobs, config = given.get("knobs") or {}, given.get("config") or {}
+    return {"knobs": {**knobs, **changes["knobs"]}, "config": {**config, **changes["config"]}}
 
 
 def _value(name: str, text: str) -> Any:

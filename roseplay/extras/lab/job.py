@@ -228,7 +228,7 @@ class Job:
         """Open the engines, together or one at a time as memory allows."""
         at_once = max(point.knobs.max_batch_size for point in self._points)
         try:
-            configs, in_turn = fit(self._live, self._configs, at_once, longest)
+            configs, one_by_one = fit(self._live, self._configs, at_once, longest)
         except ValueError as error:
             raise RunError(str(error)) from None
         few = warm_up(longest)
@@ -236,7 +236,7 @@ class Job:
             self._live.model,
             configs,
             {name: arm.knobs for name, arm in self.experiment.arms.items()},
-            in_turn=in_turn,
+            in_turn=one_by_one,
             open_engine=self._open_engine,
             warm_up=lambda arm, engine: self._play(f"arm {arm}, warm-up", engine, few, self._terms),
             give_up=self._give_up,

@@ -26,7 +26,7 @@ from roseplay.traffic.own_traffic import OWN
 from roseplay.traffic.pace import Speed
 from roseplay.traffic.paced import paced
 from roseplay.traffic.run_figures import FIGURES
-from roseplay.traffic.scenario import PARAM_LIMITS, Scenario
+from roseplay.traffic.scenario import PARAM_LIMITS, Scenario, Settings
 from roseplay.traffic.scenarios import SCENARIOS
 
 CAPACITY = 12  # results
@@ -173,9 +173,9 @@ class Lab:
             "watch": scenario.watch,
         }
 
-    def _arms(self, scenario: Scenario) -> dict[str, Any]:
+    def _arms(self, scenario: Scenario) -> dict[str, Settings]:
         """Returns a scenario's settings in each arm and in both; for servers, only those that can be set from here."""
-        arms: dict[str, Any] = {arm.lower(): scenario.own(SIDE[arm]) for arm in ARMS}
+        arms = {arm.lower(): scenario.own(SIDE[arm]) for arm in ARMS}
         arms["common"] = {"knobs": dict(scenario.knobs), "config": dict(scenario.config)}
         if not isinstance(self._engine, Servers):
             return arms

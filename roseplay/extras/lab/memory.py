@@ -44,8 +44,6 @@ def check_held(configs: Mapping[ArmName, ArmConfig], loads: Iterable[Load], room
     Nothing is made for it, so that an order may be checked before it takes any memory.
 
     Args:
-        configs: of the arms; those that are equal share an engine.
-        loads: that will be played, one at a time.
         room: the most tokens of a prompt.
         free: bytes of this machine's memory.
 

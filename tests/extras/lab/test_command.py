@@ -150,12 +150,12 @@ def test_both_arms_of_every_scenario_are_measured_in_turn(name: str, tmp_path: P
     scenario, seen, saved = SCENARIOS[name], [], tmp_path / "result.json"
 
     def figures(arm: MadeUpArm) -> dict[str, float]:
-        seen.append((arm.knobs, {name: getattr(arm.config, name) for name in scenario.configs()["before"]}))
+        seen.append((arm.knobs, {name: getattr(arm.config, name) for name in scenario.settings("before")["config"]}))
         return {}
 
     flags = ["--repeats", "2", "--save", str(saved), "--num-requests", "3", "--max-new-tokens", "4"]
     assert main([name, *flags], MadeUpArms(figures)) == 0
-    before, after = zip(scenario.arms().values(), scenario.configs().values(), strict=True)
+    before, after = ((knobs, scenario.settings(side)["config"]) for side, knobs in scenario.arms().items())
     assert seen == [before, after, after, before]
     document = parse_result(saved.read_bytes())
     assert (document["scenario"], document["repeats"]) == (name, 2)

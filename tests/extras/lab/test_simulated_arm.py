@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from roseplay.clock import VirtualClock
 from roseplay.config import EngineConfig, Knobs
 from roseplay.core.progress import Reporter
+from roseplay.engine.capabilities import Capabilities
 from roseplay.engine.detokenizer import make_decoder
 from roseplay.engine.messages import Command, Event, Shutdown, StepOutput, Submit
 from roseplay.engine.prompts import encode_prompt
@@ -115,7 +117,7 @@ def runs(arm: SimulatedArm, workload: Workload, **how: Any) -> dict[str, Any]:
 def test_a_run_is_that_of_a_live_engine(name: str) -> None:
     scenario = SCENARIOS[name]
     for side, knobs in scenario.arms().items():
-        check_run(scenario, knobs, replace(H100, **scenario.configs()[side]), 2048)
+        check_run(scenario, knobs, replace(H100, **scenario.settings(side)["config"]), 2048)
 
 
 def test_a_run_under_preemption_and_a_full_batch_is_that_of_a_live_engine() -> None:
@@ -344,7 +346,8 @@ def test_knobs_that_a_simulated_engine_cannot_have_are_refused_when_it_opens(mor
 
 
 def test_the_page_offers_the_hardware_of_an_arm() -> None:
-    engine: Any = ClosedEngine.of(MODEL, H100)
+    closed = ClosedEngine.of(MODEL, H100)
+    engine: Any = SimpleNamespace(info=closed.info, config=closed.config, capabilities=Capabilities())
     offered = Lab(engine).describe()["engine"]
     assert (offered["run_as"], offered["tensor_parallel_size"], offered["device"]) == ("h100", 1, "simulated H100 SXM")
 
