@@ -211,7 +211,7 @@ def _check_simulated(name: str, arm: Arm, live: EngineConfig) -> None:
 
 
 def sized(config: EngineConfig, live: EngineInfo, load: PlayedLoad, at_once: int | None = None) -> EngineConfig:
-    """Returns ``config`` with a pool that holds the load, or ``at_once`` of its longest requests, unless it has a pool size.
+    """Returns ``config`` with a pool for the load, or for ``at_once`` of its longest requests, unless it has a size.
 
     A simulated engine keeps the pool that its GPU's memory leaves: it takes no memory here.
     """

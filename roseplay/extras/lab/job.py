@@ -56,8 +56,8 @@ class Job:
         error: one line, if it failed.
         result: ID of the result, once there is one.
         runs: those planned so far.
-        so_far: the result that a sweep or a search would have if stopped now, without ``traffic``; ``None`` before there
-            is one, and for a comparison.
+        so_far: the result that a sweep or a search would have if stopped now, without ``traffic``; ``None`` before
+            there is one, and for a comparison.
 
     Raises:
         ValueError: the experiment cannot be run with this model; nothing has been started.

@@ -111,8 +111,9 @@ def figures(run: Run, limits: Limits) -> RunFigures:
     kept = sum(keeps(request, limits) for request in run["requests"])
     values: RunFigures = {
         "output_tokens_per_s": rounded("output_tokens_per_s"), "goodput_req_s": rounded("goodput_req_s"),
-        "ttft_p50_ms": rounded("ttft_p50_ms"), "ttft_p95_ms": rounded("ttft_p95_ms"), "ttft_p99_ms": rounded("ttft_p99_ms"),
-        "itl_p50_ms": rounded("itl_p50_ms"), "itl_p99_ms": rounded("itl_p99_ms"), "e2e_p99_ms": rounded("e2e_p99_ms"),
+        "ttft_p50_ms": rounded("ttft_p50_ms"), "ttft_p95_ms": rounded("ttft_p95_ms"),
+        "ttft_p99_ms": rounded("ttft_p99_ms"), "itl_p50_ms": rounded("itl_p50_ms"),
+        "itl_p99_ms": rounded("itl_p99_ms"), "e2e_p99_ms": rounded("e2e_p99_ms"),
         "preemptions": rounded("preemptions"), "recomputed_tokens": rounded("recomputed_tokens"),
         "moved_mb": rounded("moved_mb"),
         "kept_pct": round(100 * kept / len(run["requests"]), 4),

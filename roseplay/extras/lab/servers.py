@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class MeasuredServer(HttpEngine):
-    """A server that is being measured; its settings are restored afterwards or, if it ``keeps_settings``, not changed."""
+    """A server that is being measured; its settings are restored afterwards, or never changed (``keeps_settings``)."""
 
     lease_s = 15.0  # so that a vLLM gets its settings back even if this process is killed
 
