@@ -75,7 +75,7 @@ class Probe:
         self._boot = ""
         self._steering = threading.Lock()
         self._leased: dict[str, Any] | None = None  # an order that is renewed
-        self.shares = True  # whether requests of this connection may share cached blocks
+        self.shares = True  # otherwise each request needs a salt of its own, as vLLM's cache cannot be switched off
         self._renewed_s = 0.0
         try:
             self._sockets = Sockets(address, timings.steps_reply_s)
@@ -109,7 +109,7 @@ class Probe:
     def describe(self, info: EngineInfo) -> EngineInfo:
         """Returns what is known of a server, with what the probe knows better."""
         snapshot = self._snapshot
-        dtype, longest = snapshot.settings.get("dtype"), snapshot.settings.get("max_model_len")
+        dtype, longest, caches = map(snapshot.settings.get, ("dtype", "max_model_len", "enable_prefix_caching"))
         return replace(
             info,
             dtype=dtype if isinstance(dtype, str) else info.dtype,
@@ -117,12 +117,8 @@ class Probe:
             block_size=snapshot.block_size,
             num_blocks=info.num_blocks if snapshot.num_blocks is None else snapshot.num_blocks + 1,
             max_model_len=longest if isinstance(longest, int) else info.max_model_len,
-            knob_limits={**_knob_values(snapshot.most), **({"prefix_cache": 1} if self._caches else {})},
+            knob_limits={**_knob_values(snapshot.most), **({"prefix_cache": 1} if caches is True else {})},
         )
-
-    @property
-    def _caches(self) -> bool:
-        return self._snapshot.settings.get("enable_prefix_caching") is True
 
     @property
     def model(self) -> str | None:
@@ -159,7 +155,6 @@ class Probe:
     def set_knobs(self, knobs: Knobs, lease_s: float = 0.0) -> None:
         """Set the limits; None is what vLLM was started with. Returns when ``knobs`` has them.
 
-        vLLM's prefix cache cannot be switched off, but a request with a salt of its own shares nothing: see ``shares``.
         With ``lease_s``, vLLM gets its former limits back so many seconds after this connection has ended.
 
         Raises:
@@ -172,7 +167,7 @@ class Probe:
         with self._steering:
             self._leased = order if lease_s else None
             limits, until = self._order(order).limits, time.monotonic() + _TOLD_S
-            self.shares = knobs.prefix_cache or not self._caches
+            self.shares = knobs.prefix_cache
         while self._steps.limits != limits and time.monotonic() < until:
             self._sockets.closing.wait(0.001)  # so that the steps before the change are told before it
 
