@@ -93,7 +93,7 @@ def test_two_settings_of_a_running_vllm_are_compared_and_put_back() -> None:
         lab = Lab(live)
         catalogue = lab.describe()
         tokens = {"step_max_tokens": 2048, "prefill_max_tokens": 2048, "chunk_max_tokens": None}
-        assert catalogue["knobs"] == {"max_batch_size": 16, **tokens}
+        assert catalogue["knobs"] == {"max_batch_size": 16, "prefix_cache": True, **tokens}
         budget = next(one for one in catalogue["scenarios"] if one["name"] == "token-budget")
         assert budget["b"]["knobs"] == {"prefill_max_tokens": 64}
         assert budget["common"]["knobs"] == {"max_batch_size": 8}  # the others cannot be changed there
