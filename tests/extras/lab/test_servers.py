@@ -96,7 +96,7 @@ def test_two_settings_of_a_running_vllm_are_compared_and_put_back() -> None:
         assert catalogue["knobs"] == {"max_batch_size": 16, "prefix_cache": True, **tokens}
         budget = next(one for one in catalogue["scenarios"] if one["name"] == "token-budget")
         assert budget["b"]["knobs"] == {"prefill_max_tokens": 64}
-        assert budget["common"]["knobs"] == {"max_batch_size": 8, "prefix_cache": False}  # the others cannot be changed there
+        assert budget["common"]["knobs"] == {"max_batch_size": 8, "prefix_cache": False}  # all that can be changed
         document, _ = ran({"scenario": "poisson", "params": PARAMS, "repeats": 1, "a": {}, "b": budget["b"]}, lab=lab)
     assert [document["arms"][arm]["knobs"]["prefill_max_tokens"] for arm in "AB"] == [2048, 64]
     assert [document["arms"][arm]["knobs"]["max_batch_size"] for arm in "AB"] == [16, 16]
