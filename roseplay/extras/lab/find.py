@@ -80,5 +80,5 @@ class Find(Experiment):
 
 def grid_between(low: int, high: int) -> tuple[int, ...]:
     """Returns low, high, and between them the powers of two and the values halfway between those, each once."""
-    steps = {header << power for power in range(21) for header in (2, 3)} | {1}
+    steps = {base << power for power in range(21) for base in (2, 3)} | {1}
     return tuple(sorted({low, high, *(step for step in steps if low < step < high)} if low < high else {low}))
