@@ -167,7 +167,7 @@ class Probe:
         with self._steering:
             self._leased = order if lease_s else None
             limits, until = self._order(order).limits, time.monotonic() + _TOLD_S
-            self.shares = knobs.prefix_cache
+            self.shares = knobs.prefix_cache or self._snapshot.settings.get("enable_prefix_caching") is not True
         while self._steps.limits != limits and time.monotonic() < until:
             self._sockets.closing.wait(0.001)  # so that the steps before the change are told before it
 

@@ -432,6 +432,7 @@ def test_a_vllm_without_a_prefix_cache_cannot_have_one(fake: FakeProbe) -> None:
         assert not remote.knobs.prefix_cache
         with pytest.raises(ValueError, match="prefix_cache cannot be changed while the server runs"):
             remote.set_knobs(prefix_cache=True)
+        remote.set_knobs(max_batch_size=16)
         remote.submit("What is TTFT?").result(30)
     assert "cache_salt" not in script.bodies[-1]
 
