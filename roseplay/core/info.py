@@ -78,7 +78,7 @@ class EngineInfo:
     # The label of simulated times, such as ``uncalibrated``; None where a model is computed.
     evidence: str | None = None
     evidence_kind: str | None = None  # the label without the error
-    # The knobs that another server can change while it runs, with their largest values; empty where all can be changed.
+    # The knobs that another server can change while it runs, with their largest values (1: a switch); empty if all can.
     knob_limits: Mapping[str, int] = field(default_factory=dict)
     # Values that the model's author recommends, for fields of ``SamplingParams`` that a request does not set.
     sampling_defaults: Mapping[str, float | int] = field(default_factory=dict)

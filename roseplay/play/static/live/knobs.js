@@ -186,7 +186,7 @@ function arrange() {
     else if (settings.knobs[knob].needs && !lacksGpu(knob) && more?.contains(control)) last?.before(control);
     for (const input of inputsOf(knob)) if (!locked(input)) input.disabled = Boolean(lacking);
     if (most) endAt(knob, most);
-    if (control && limitedKnobs().length) control.title = most ? "Higher values need a restart." : lacking;
+    if (control && limitedKnobs().length) control.title = most ? "Higher values need a server restart." : lacking;
     const hint = most ? `up to ${format.count(most)}` : settings.knobs[knob].hint;
     if (info) write(info, lacking === FIXED ? "fixed" : lacking ? `needs ${lacking}` : hint);
   }
