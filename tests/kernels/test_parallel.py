@@ -78,18 +78,26 @@ def test_a_program_runs_kernels_in_order_and_each_piece_once(threads: int) -> No
 
 
 def test_while_threads_wait_the_next_weights_are_prefetched(threads: int) -> None:
-    """A limited part of them; and a program keeps no tensor that it reads."""
+    """A program keeps no tensor that it reads."""
     small, large = torch.zeros(100), torch.zeros(2**20)
-    values, end = np.zeros(64, np.int64), large.data_ptr() + parallel._MOST_FETCHED
-    first, last = (small.data_ptr(), small.data_ptr() + 400), (large.data_ptr(), end)
+    values, first, last = np.zeros(64, np.int64), (small.data_ptr(), 400), (large.data_ptr(), 2**22)
     works = [parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16, reads=x) for x in (None, small, None, large, None)]
     program, kept = parallel.Program(works), weakref.ref(small)
-    fetched = program._rows[:, parallel._FETCH : parallel._FETCHED + 1]
+    fetched = program._rows[:, parallel._FETCH : parallel._FETCH_BYTES + 1]
     assert [tuple(row) for row in fetched.tolist()] == [first, last, last, (0, 0), (0, 0)]
     del small
     assert kept() is None
     program()
     assert (values == 2**5 - 1).all()
+
+
+def test_a_program_needs_no_more_threads_than_there_are_when_it_runs() -> None:
+    values = np.zeros(64, np.int64)
+    with torch_threads(5):
+        program = parallel.Program([parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16)] * 3)
+    with torch_threads(1):
+        program()
+    assert (values == 7).all()
 
 
 def test_what_torch_computes_in_between_keeps_its_place() -> None:

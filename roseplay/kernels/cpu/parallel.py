@@ -1,9 +1,9 @@
 """Runs kernels compiled by Numba on all threads: one kernel, or a program of many, one after another.
 
 Waking a thread takes as long as a small kernel, so threads are woken once for a whole step of a model. A program is a
-list of kernels, each split into pieces. Every thread goes through the list: it takes pieces of a kernel while there are
-any, then waits until all of them are done; meanwhile it prefetches what the next product reads. A thread that is
-delayed takes fewer pieces, and the others do not wait for a thread that has not started.
+list of kernels, each split into pieces. Every thread takes its own share of a kernel's pieces in order, because neighbours
+read neighbouring memory, then what is left of others' shares. It waits until all are done; meanwhile it prefetches what it
+reads first in the next product. A delayed thread takes fewer pieces, and no other waits for one that has not started.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
 # A kernel's row in a program, in int64: the address of its arguments, the pieces of a row, the address of the number of rows,
-# and from where to where threads that wait prefetch in one cache line, the counters of pieces taken and done in the next.
-_ARGUMENTS, _PIECES, _ROWS, _FETCH, _FETCHED, _TAKEN, _DONE, _ROW = 0, 1, 2, 3, 4, 8, 9, 16
+# and the address and bytes of what is prefetched, in one cache line; then counters of pieces done, and taken of each share.
+_ARGUMENTS, _PIECES, _ROWS, _FETCH, _FETCH_BYTES, _DONE, _TAKEN = 0, 1, 2, 3, 4, 8, 9
 _ONE = np.ones(1, np.int64)
-_MOST_FETCHED = 2**19  # bytes, half of a second-level cache
+_MOST_FETCHED = 2**19  # bytes a thread, half of a second-level cache
 _LINE, _AT_ONCE = 64, 256  # bytes
 # Reads of a counter, about ten microseconds, before a waiting thread yields its core.
 SPIN_LIMIT = 500
@@ -63,7 +63,7 @@ class Work:
         reads: torch.Tensor | None = None,
     ) -> None:
         # Not the tensor, because nothing may keep a step's own tensors.
-        self.reads = None if reads is None else (reads.data_ptr(), reads.data_ptr() + min(reads.nbytes, _MOST_FETCHED))
+        self.reads = None if reads is None else (reads.data_ptr(), reads.nbytes)
         self.arguments, self.pieces = np.array([kernel.address, *arguments], np.int64), pieces
         self.rows = _ONE if rows is None else rows
         self.hold, self.light = hold, light or (pieces == 1 and rows is None)
@@ -89,27 +89,25 @@ class Program:
 
     def __init__(self, works: list[Work]) -> None:
         self._works = works
-        self._light = all(work.light for work in works)
-        self._rows = _aligned(len(works) * _ROW).reshape(-1, _ROW)
-        self._rows[:, _ARGUMENTS] = [work.arguments.ctypes.data for work in works]
-        self._rows[:, _PIECES] = [work.pieces for work in works]
-        self._rows[:, _ROWS] = [work.rows.ctypes.data for work in works]
-        first = last = 0
+        self._threads = 1 if all(work.light for work in works) else torch.get_num_threads()
+        size = -(-(_TAKEN + self._threads) // 8) * 8
+        self._rows = _aligned(len(works) * size).reshape(-1, size)
+        self._rows[:, :_FETCH] = [(work.arguments.ctypes.data, work.pieces, work.rows.ctypes.data) for work in works]
+        reads = 0, 0
         for row, work in zip(self._rows[::-1], works[::-1], strict=True):
-            row[_FETCH : _FETCHED + 1] = first, last
-            if work.reads is not None:
-                first, last = work.reads
-        self._arguments = np.array([_program_loop().address, self._rows.ctypes.data, len(works), _yield_address()])
+            row[_FETCH : _FETCH_BYTES + 1] = reads
+            reads = work.reads or reads
+        loop = _program_loop().address
+        self._arguments = np.array([loop, self._rows.ctypes.data, len(works), _yield_address(), self._threads, size])
 
     def __call__(self) -> None:
-        threads = 1 if self._light else torch.get_num_threads()
         with _one_at_a_time:
-            self._rows[:, _TAKEN : _DONE + 1] = 0
-            if threads == 1:
+            self._rows[:, _DONE:] = 0
+            if self._threads == 1:
                 serial_for()(self._arguments, 1)
             else:
-                _use_threads(threads)
-                parallel_for()(self._arguments, threads)
+                _use_threads(torch.get_num_threads())
+                parallel_for()(self._arguments, self._threads)
 
 
 def _aligned(numbers: int) -> Any:
@@ -203,23 +201,29 @@ def _program_loop() -> Any:
     """Returns the kernel that each thread of a program runs."""
 
     def program_loop(args, thread):
-        rows, begun, fetched = pointer(args[1], types.int64), np.int64(0), np.int64(0)
+        rows, threads, size = pointer(args[1], types.int64), args[4], args[5]
+        begun = fetched = to_fetch = np.int64(0)
         for number in range(args[2]):
-            row = advance(rows, number * _ROW)
-            arguments = pointer(row[_ARGUMENTS], types.int64)
+            row = advance(rows, number * size)
+            arguments, done = pointer(row[_ARGUMENTS], types.int64), advance(row, _DONE)
             pieces = row[_PIECES] * pointer(row[_ROWS], types.int64)[0]
-            taken, done = advance(row, _TAKEN), advance(row, _DONE)
-            piece = atomic_increment(taken)
-            while piece < pieces:
-                call(arguments[0], arguments, piece)
-                atomic_increment(done)
-                piece = atomic_increment(taken)
+            for other in range(threads):
+                share = (thread + other) % threads
+                first, taken = pieces * share // threads, advance(row, _TAKEN + share)
+                most = pieces * (share + 1) // threads - first
+                while atomic_load(taken) < most:
+                    piece = atomic_increment(taken)
+                    if piece < most:
+                        call(arguments[0], arguments, first + piece)
+                        atomic_increment(done)
             waited = 0
             if row[_FETCH] != begun:
-                begun = fetched = row[_FETCH]
+                begun = row[_FETCH]
+                fetched = begun + row[_FETCH_BYTES] * thread // threads // _AT_ONCE * _AT_ONCE
+                to_fetch = min(fetched + _MOST_FETCHED, begun + row[_FETCH_BYTES] * (thread + 1) // threads)
             while atomic_load(done) < pieces:
                 waited += 1
-                if fetched < row[_FETCHED]:
+                if fetched < to_fetch:
                     prefetch(pointer(fetched, types.uint8), _AT_ONCE)
                     fetched += _AT_ONCE
                 elif args[3] and waited % SPIN_LIMIT == 0:
