@@ -135,15 +135,11 @@ class Emitter:
         at = b.gep(b.bitcast(pointer, kind.as_pointer()), [ir.Constant(INT, first)])
         return b.load(b.bitcast(at, ir.VectorType(kind, count).as_pointer()), align=2)
 
-    def prefetch(self, at: Any, *, once: bool = False) -> None:
-        """Prefetch a cache line; ``at`` is an ``i8*`` and may be invalid.
-
-        Args:
-            once: into the first-level cache alone, because it is read once; else into the second-level cache.
-        """
+    def prefetch(self, at: Any) -> None:
+        """Prefetch a cache line into the second-level cache; ``at`` is an ``i8*`` and may be invalid."""
         kind = ir.FunctionType(ir.VoidType(), [at.type, INT, INT, INT])
         function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
-        read, locality, data = 0, 0 if once else 2, 1
+        read, locality, data = 0, 2, 1
         self.builder.call(function, [at, *(ir.Constant(INT, flag) for flag in (read, locality, data))])
 
     def rounded(self, x: Any) -> Any:

@@ -142,7 +142,7 @@ class _Tile(Emitter):
         b = self.builder
         for i in range(2 * count if self.ahead else 0):
             number = b.add(b.mul(first, self.int64(2)), self.int64(i))
-            self.prefetch(b.gep(self.ahead, [b.mul(number, self.line)]), once=self.rows == 1)
+            self.prefetch(b.gep(self.ahead, [b.mul(number, self.line)]))
         places = [b.gep(self.strip, [b.mul(first, self.int64(STRIP))])]
         places += [b.gep(start, [first]) for start in self.starts]
         results = self.multiply_add([*(b.load(total) for total in self.sums), *places, self.row_bytes], count)

@@ -23,7 +23,7 @@ from roseplay.kernels.cpu.simd import address, advance, array_at, float_bits, fl
 from roseplay.model.ggml_blocks import BLOCK, Format
 
 _COLLIDING_BYTES, _LINE = 2048, 64  # see ``matmul``
-_AHEAD = 2048  # bytes
+_AHEAD = 4096  # bytes
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 _KERNEL, _X, _RECORDS, _WEIGHT, _BIAS, _OUT, _ROWS, _STRIDE, _INNER, _OUTER, _BLOCKS, _GROUPS = range(12)

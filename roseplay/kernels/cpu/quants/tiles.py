@@ -78,11 +78,10 @@ class _VnniTile(Emitter):
         rows = [b.gep(x, [b.mul(x_stride, self.int64(row))]) for row in range(self.rows)]
         records = [b.gep(records, [b.mul(record_stride, self.int64(row))]) for row in range(self.rows)]
         totals = [[cgutils.alloca_once_value(b, self.all(0.0)) for _ in range(parts)] for _ in rows]
-        alone = self.rows < most_rows() // 2  # no other tile reads the strip: several have at least half the rows each
         with cgutils.for_range(b, blocks) as loop:
             at = b.gep(strip, [b.mul(loop.index, self.int64(block_bytes(self.form)))])
             for line in range(0, block_bytes(self.form), 64):
-                self.prefetch(b.gep(at, [b.add(ahead, self.int64(line))]), once=alone)
+                self.prefetch(b.gep(at, [b.add(ahead, self.int64(line))]))
             numbers = [b.gep(row, [b.mul(loop.index, self.int64(BLOCK))]) for row in rows]
             described = [b.gep(row, [b.mul(loop.index, self.int64(RECORD))]) for row in records]
             for part in range(parts):
