@@ -78,13 +78,14 @@ def test_a_program_runs_kernels_in_order_and_each_piece_once(threads: int) -> No
 
 
 def test_while_threads_wait_the_next_weights_are_prefetched(threads: int) -> None:
-    """A program keeps no tensor that it reads."""
-    small, large = torch.zeros(100), torch.zeros(2**20)
-    values, first, last = np.zeros(64, np.int64), (small.data_ptr(), 400), (large.data_ptr(), 2**22)
+    """By each a limited part of its share; and a program keeps no tensor that it reads."""
+    small, large, most = torch.zeros(100), torch.zeros(2**20), parallel._MOST_FETCHED
+    first = small.data_ptr(), 400 // threads, 400 // threads
+    values, last = np.zeros(64, np.int64), (large.data_ptr(), 2**22 // threads, most)
     works = [parallel.Work(APPEND, [values.ctypes.data, 64, 16], 16, reads=x) for x in (None, small, None, large, None)]
     program, kept = parallel.Program(works), weakref.ref(small)
     fetched = program._rows[:, parallel._FETCH : parallel._FETCH_BYTES + 1]
-    assert [tuple(row) for row in fetched.tolist()] == [first, last, last, (0, 0), (0, 0)]
+    assert [tuple(row) for row in fetched.tolist()] == [first, last, last, (0, 0, 0), (0, 0, 0)]
     del small
     assert kept() is None
     program()

@@ -30,9 +30,9 @@ from roseplay.model.batch import Ints
 _one_at_a_time = threading.Lock()
 _of_thread = threading.local()
 
-# A kernel's row in a program, in int64: the address of its arguments, the pieces of a row, the address of the number of rows,
-# and the address and bytes of what is prefetched, in one cache line; then counters of pieces done, and taken of each share.
-_ARGUMENTS, _PIECES, _ROWS, _FETCH, _FETCH_BYTES, _DONE, _TAKEN = 0, 1, 2, 3, 4, 8, 9
+# A kernel's row in a program, in int64: the address of its arguments, its pieces, the address of their multiple, where threads
+# prefetch, the bytes from share to share, and those fetched of each; from the next cache line on, pieces done, and taken by share.
+_ARGUMENTS, _PIECES, _ROWS, _FETCH, _APART, _FETCH_BYTES, _DONE, _TAKEN = 0, 1, 2, 3, 4, 5, 8, 9
 _ONE = np.ones(1, np.int64)
 _MOST_FETCHED = 2**19  # bytes a thread, half of a second-level cache
 _LINE, _AT_ONCE = 64, 256  # bytes
@@ -93,10 +93,11 @@ class Program:
         size = -(-(_TAKEN + self._threads) // 8) * 8
         self._rows = _aligned(len(works) * size).reshape(-1, size)
         self._rows[:, :_FETCH] = [(work.arguments.ctypes.data, work.pieces, work.rows.ctypes.data) for work in works]
-        reads = 0, 0
+        begin = apart = 0
         for row, work in zip(self._rows[::-1], works[::-1], strict=True):
-            row[_FETCH : _FETCH_BYTES + 1] = reads
-            reads = work.reads or reads
+            row[_FETCH : _FETCH_BYTES + 1] = begin, apart, min(apart, _MOST_FETCHED)
+            if work.reads is not None:
+                begin, apart = work.reads[0], work.reads[1] // self._threads
         loop = _program_loop().address
         self._arguments = np.array([loop, self._rows.ctypes.data, len(works), _yield_address(), self._threads, size])
 
@@ -219,8 +220,7 @@ def _program_loop() -> Any:
             waited = 0
             if row[_FETCH] != begun:
                 begun = row[_FETCH]
-                fetched = begun + row[_FETCH_BYTES] * thread // threads // _AT_ONCE * _AT_ONCE
-                to_fetch = min(fetched + _MOST_FETCHED, begun + row[_FETCH_BYTES] * (thread + 1) // threads)
+                fetched, to_fetch = begun + row[_APART] * thread, begun + row[_APART] * thread + row[_FETCH_BYTES]
             while atomic_load(done) < pieces:
                 waited += 1
                 if fetched < to_fetch:
