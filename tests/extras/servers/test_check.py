@@ -153,7 +153,7 @@ def test_a_stream_is_read_no_longer_than_a_request_may_take() -> None:
         return StreamingResponse(slowly(), media_type="text/event-stream")
 
     with at_a_port(app) as address:
-        server = Server(address, model="slow", timeout=0.2)
+        server = Server(address, model="slow", timeout=1)
         events = server.stream_chat()
         server.close()
     assert events.chunks and not events.done and max(events.times_s) <= 1
