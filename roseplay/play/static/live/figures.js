@@ -19,12 +19,16 @@ const rates = [];
 let cells = null, shown = null;
 
 function writeCell(name, parts, unit) {
-  const cell = cells[name], key = parts.join("/") + unit;
-  if (cell.key === key) return;
-  cell.key = key;
-  if (parts.some((part) => part !== "–" && part !== "0")) cell.root.classList.add("rp-had"); // something to say
-  cell.box.replaceChildren(...parts.flatMap((part, i) => (i ? [make("em", "", "/"), part] : [part])));
-  if (unit && parts[0] !== "–") cell.box.append(make("small", "", unit));
+  const cell = cells[name], of = parts[0] === "–" ? "" : unit, shape = `${parts.length}${of}`;
+  if (cell.shape !== shape) {
+    cell.shape = shape;
+    cell.numbers = parts.map(() => document.createTextNode(""));
+    const spaced = cell.numbers.flatMap((number, i) => (i ? [make("em", "", "/"), number] : [number]));
+    cell.box.replaceChildren(...spaced, ...(of ? [make("small", "", of)] : []));
+  }
+  cell.numbers.forEach((number, i) => number.data !== parts[i] && (number.data = parts[i]));
+  if (!parts.some((part) => part !== "–" && part !== "0")) return;
+  for (const { classList } of [cell.root, document.body]) classList.add("rp-had"); // something to say
 }
 
 function show() {
@@ -107,7 +111,7 @@ export function mount(element) {
   for (const kpi of element.querySelectorAll(".rp-kpi")) {
     const parts = ["b", "span button", "span i", "canvas", "u i"];
     const [box, name, slow, spark, bar] = parts.map((selector) => kpi.querySelector(selector));
-    cells[kpi.classList[1]] = { root: kpi, box, name, slow, spark, bar, key: "" };
+    cells[kpi.classList[1]] = { root: kpi, box, name, slow, spark, bar, shape: "" };
   }
   nameCells();
   if (store.bootId) show();

@@ -94,5 +94,8 @@ export const phone = matchMedia("(max-width: 859px)");
 
 /** Write text if it has changed; keeping the text node preserves selections and saves a layout. */
 export function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const { firstChild: node, textContent } = element;
+  if (textContent === text) return;
+  if (text && node?.nodeType === Node.TEXT_NODE && node === element.lastChild) node.data = text;
+  else element.textContent = text;
 }
