@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from roseplay.traffic.environment import Machine
 
 
 class QuietMachine(Machine):
-    def overloaded(self) -> bool:
-        return False
+    def overload(self) -> Callable[[], bool]:
+        return lambda: False
 
     def others_s(self) -> float | None:
         return 0.0

@@ -109,7 +109,7 @@ class Playground:
             now_ms=self._time.now,
             speed=lambda: self._speed.speed,
             stats=lambda: self._builder.latest,
-            overloaded=machine.overloaded,
+            overload=machine.overload,
         )
         self.demos = DemoPlayer(context)
         self._events = engine.telemetry.reader(from_start=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import roseplay
 
 _OVERLOADED = 1.5  # times the cores; an engine and a browser stay below
+_DAMPING_S, _LEAST_S = 60.0, 10.0  # of the load average, which changes once in 5 s
 
 
 def environment(*, threads: int, device: str) -> dict[str, float | bool | str | None]:
@@ -40,9 +43,21 @@ def environment(*, threads: int, device: str) -> dict[str, float | bool | str | 
 class Machine:
     """How busy this machine is."""
 
-    def overloaded(self) -> bool:
-        """Whether clearly more threads wanted to run than there are cores, on average over the last minute."""
-        return hasattr(os, "getloadavg") and os.getloadavg()[0] > _OVERLOADED * num_cpus()
+    def overload(self) -> Callable[[], bool]:
+        """Returns a function that returns whether clearly more threads wanted to run than there are cores, on average
+        since this call.
+
+        What was before is taken out of the system's load average, which is damped exponentially over a minute.
+        """
+        if not hasattr(os, "getloadavg"):
+            return lambda: False
+        began, before = time.monotonic(), os.getloadavg()[0]
+
+        def overloaded() -> bool:
+            rest = math.exp(-max(_LEAST_S, time.monotonic() - began) / _DAMPING_S)
+            return (os.getloadavg()[0] - before * rest) / (1 - rest) > _OVERLOADED * num_cpus()
+
+        return overloaded
 
     def others_s(self) -> float | None:
         """Returns the CPU time that was not this program's so far, in seconds; ``None`` where the system does not tell.

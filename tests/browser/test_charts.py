@@ -301,6 +301,23 @@ def test_a_knob_change_marks_every_view(views: Views) -> None:
     assert any("256" in text for text in views.words("tokens"))
 
 
+def test_first_tokens_of_bursts_before_a_demo_are_not_shown_beside_it(views: Views) -> None:
+    traffic = views.after_burst(4)
+    legend = views.page.locator("#ttft .rp-lg")
+    expect(legend).to_have_text("burst 1")
+    caption = "async (caption) => void ((await Rose.load('live/demos.js')).demos.caption = caption)"
+    begun = traffic.t
+    traffic.burst(2, lane=True)
+    views.apply(traffic)
+    views.page.evaluate(caption, {"begun": begun})
+    views.drawn()
+    expect(legend).to_have_text("last 15 s")
+    views.page.evaluate(caption, None)
+    traffic.burst(4)
+    views.apply(traffic)
+    expect(legend).to_have_text("burst 2")
+
+
 def test_the_tokens_of_lanes_and_the_time_of_the_same_steps(views: Views) -> None:
     traffic = Traffic()
     traffic.burst(2, ms=20.0, lane=True)

@@ -116,7 +116,7 @@ def test_a_server_that_ended_and_another_one_in_its_place(server: Restartable, o
 
     server.start()
     expect(banner(page)).to_be_hidden()
-    expect(page.locator(".rp-live")).to_have_text("live")
+    expect(page.locator(".rp-live")).to_have_text("connected")
     assert page.evaluate("Rose.store.bootId") != boot
     for control in ("#send", "#burst", "#stop", "#budget input[type=range]", "#prompt input"):
         expect(page.locator(control)).to_be_enabled()

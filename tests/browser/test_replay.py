@@ -218,7 +218,7 @@ def test_back_to_live(run_on_disk: Path, page: Page) -> None:
     expect(page.locator("#rp-lane-1 h4")).to_have_text("What is <i>this</i>?")
     page.locator(".rp-leave").click()
     expect(page.locator("#rp-replay")).to_be_hidden()
-    expect(page.locator(".rp-live")).to_have_text("live")
+    expect(page.locator(".rp-live")).to_have_text("connected")
     expect(page.locator("#rp-lane-1 h4")).to_have_text("live words")
     expect(text(page, 1)).to_have_text(said or "")
     expect(page.locator("#budget-value input")).to_have_value("∞")
@@ -250,7 +250,7 @@ def test_a_bad_file(page: Page, tmp_path: Path) -> None:
     page.locator("#rp-traces-all input[type=file]").set_input_files(path)
     expect(page.locator(".rp-open-said")).to_contain_text("is not a recording")
     assert page.evaluate("Rose.replay.on") is False
-    expect(page.locator(".rp-live")).to_have_text("live")
+    expect(page.locator(".rp-live")).to_have_text("connected")
 
 
 def test_a_recording_of_a_large_pool(run_on_disk: Path, page: Page, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_it_goes_on_with_a_guess_which_the_figures_judge(running: Playground, gu
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QuietMachine, "overloaded", lambda self: True)
+    monkeypatch.setattr(QuietMachine, "overload", lambda self: lambda: True)
 
 
 @pytest.mark.usefixtures("busy")

@@ -64,7 +64,7 @@ class DemoContext:
     now_ms: Callable[[], float]  # the time on the page's clock, which is the engine's
     speed: Callable[[], Speed | None]  # returns how fast the engine computes; ``None`` while unknown
     stats: Callable[[], Stats]  # returns the newest figures of the KPI strip, as in a frame
-    overloaded: Callable[[], bool]  # returns whether other programs keep the machine busy
+    overload: Callable[[], Callable[[], bool]]  # see ``Machine``
 
 
 class DemoPlayer:
@@ -214,6 +214,7 @@ class _Play:
         self._clients = ClientTraffic(self._submit, self._engine.clock.now_ns, self._engine.info.vocab_size)
         if plan.client:
             self._sent |= figures_of_size(plan.client)
+        self._overloaded = context.overload()
         self._begun_ms = context.now_ms()
         self._until_ms = self._begun_ms + 1000 * plan.whole_s
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
@@ -306,7 +307,7 @@ class _Play:
     def _show_chats(self, scene: Scene) -> None:
         """Give the picture of chats that were asked twice; the scene's caption is its sentence."""
         if (before := self._chats.get("before")) and (after := self._chats.get("after")):
-            busy, bursts = self._context.overloaded(), list(self._bursts.values())
+            busy, bursts = self._overloaded(), list(self._bursts.values())
             self._context.story.show(chat_pair(before, after, bursts, self._told(scene, busy=busy), busy))
 
     def _figures(self) -> dict[str, str]:
@@ -340,7 +341,7 @@ class _Play:
         """Publish a scene's caption and return it; the last one begins by saying whether the guess was right."""
         demo = self._demo
         ends = number == len(demo.scenes) - 1
-        busy = ends and self._context.overloaded()
+        busy = ends and self._overloaded()
         segments = self._told(scene, busy=busy)
         if ends:
             judged = judgement(self._guess, self._answers, self._figures(), busy=busy)

@@ -3,6 +3,7 @@
  * The last burst is solid ink, the one with which the sentence compares it dashed. Without a burst, the curves
  * are of what was answered in the time shown, since the latest change of a setting and before. The last one's p50 is
  * ringed. */
+import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { legendEntry, legendLine } from "../shared/legend.js";
 import { niceAxis, quantile } from "../shared/numbers.js";
@@ -19,11 +20,14 @@ import { view } from "./view.js";
 let panel = null, legend = "";
 /** @type {import("../shared/records.js").DemoCaption["clients"]} */
 let groups; // what the latest demo measured of its clients, shown until others are answered
+let demoBegan = -Infinity, during = false; // the latest demo, which bursts before it do not belong to
 
 export function mount(element) {
   const margin = { l: 38, r: 12, t: 8, b: 18 };
   panel = new Chart(element, { name: "ttft", every: 8, margin, nothing: "How soon answers begin.", draw });
 }
+
+on("reset", () => (demoBegan = -Infinity));
 
 function draw(frame) {
   const curves = collect();
@@ -48,6 +52,8 @@ function account({ name, slow, ttft }) {
 
 /* [{name, ttft (sorted, ms)}], the newest last. */
 function collect() {
+  if (demos.caption && !during) demoBegan = demos.caption.begun;
+  during = Boolean(demos.caption);
   const now = demos.caption?.clients, others = [...store.requests.values()].filter(({ kind }) => kind !== "api");
   groups = now ?? groups;
   if (!groups || (!now && others.some(({ first }) => first > groups[groups.length - 1][2]))) return collectBursts();
@@ -61,7 +67,7 @@ function clients([count, since, until, mean]) {
 }
 
 function collectBursts() {
-  const begun = ({ requests }) => requests.some(({ ttft_ms }) => ttft_ms !== null);
+  const begun = ({ requests }) => requests.some(({ ttft_ms, submitted }) => ttft_ms !== null && submitted >= demoBegan);
   const bursts = [...store.bursts.values()].filter(begun).sort((a, b) => a.id - b.id), last = bursts.pop();
   const shown = bursts.filter(({ id }) => id === last.compared);
   if (last) return [...shown, last].map(({ id, requests }) => curve(`burst ${id}`, requests));

@@ -85,7 +85,7 @@ function take(delta) {
     if (replaced) emit("replaced");
     emit("own", delta.own, delta);
     if (delta.overdue && poll.alive) showState("slow", "no answer");
-    else if (poll.alive) showState("live", "live");
+    else if (poll.alive) showState("live", "connected");
     else showState("lost", "engine stopped");
   }
   const every = poll.held ? HELD_MS : document.hidden ? HIDDEN_MS : VISIBLE_MS, now = performance.now();
