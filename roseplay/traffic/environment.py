@@ -44,20 +44,11 @@ class Machine:
     """How busy this machine is."""
 
     def overload(self) -> Callable[[], bool]:
-        """Returns a function that returns whether clearly more threads wanted to run than there are cores, on average
-        since this call.
-
-        What was before is taken out of the system's load average, which is damped exponentially over a minute.
-        """
+        """Returns a function: whether clearly more threads than cores have wanted to run, on average since this call."""
         if not hasattr(os, "getloadavg"):
             return lambda: False
         began, before = time.monotonic(), os.getloadavg()[0]
-
-        def overloaded() -> bool:
-            rest = math.exp(-max(_LEAST_S, time.monotonic() - began) / _DAMPING_S)
-            return (os.getloadavg()[0] - before * rest) / (1 - rest) > _OVERLOADED * num_cpus()
-
-        return overloaded
+        return lambda: mean_load(before, os.getloadavg()[0], time.monotonic() - began) > _OVERLOADED * num_cpus()
 
     def others_s(self) -> float | None:
         """Returns the CPU time that was not this program's so far, in seconds; ``None`` where the system does not tell.
@@ -72,6 +63,13 @@ class Machine:
         except (AttributeError, OSError, ValueError):
             return None  # not Linux
         return (busy - own) / os.sysconf("SC_CLK_TCK")
+
+
+def mean_load(before: float, after: float, seconds: float) -> float:
+    """Returns the mean of running threads over some time, at least ``_LEAST_S``, from the system's load averages before
+    and after it, which are damped exponentially."""
+    rest = math.exp(-max(_LEAST_S, seconds) / _DAMPING_S)
+    return (after - before * rest) / (1 - rest)
 
 
 def _family(pid: int) -> Iterator[int]:

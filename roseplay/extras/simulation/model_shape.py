@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from roseplay.extras.simulation.gpus import SimulationError
 from roseplay.model.checkpoint_json import decoder_config
@@ -123,10 +123,10 @@ class ModelShape:
             SimulationError: it is no decoder with attention in every layer, or a size is missing.
         """
         try:
-            quantization = decoder_config(config).get("quantization_config")
-            stated = {**decoder_config(config, text=True), "quantization_config": quantization}
+            stated, quantization = decoder_config(config, text=True), decoder_config(config).get("quantization_config")
+            stored = quantization if isinstance(quantization, Mapping) else {}
             _refuse_other_layers(stated, config.get("text_config") or config, name)
-            return cls._read(stated, name, weights or _stored_format(stated, name), kv or _kv_format(stated))
+            return cls._read(stated, name, weights or _stored_format(stored, name), kv or _kv_format(stored))
         except UnsupportedModelError as error:
             raise SimulationError(f"{name} cannot be simulated: {error}") from None
         except KeyError as error:
@@ -139,11 +139,11 @@ class ModelShape:
         if kv not in ("bf16", "fp8"):
             raise SimulationError(f"a KV cache in {kv!r} cannot be simulated: use bf16 or fp8")
         layers, hidden = _first(config, "num_hidden_layers", "n_layer"), _first(config, "hidden_size", "n_embd")
-        attention = _attention(config, hidden)
+        in_attention, attention = _attention(config, hidden)
         matrices = 2 if config.get("model_type") in _UNGATED else 3
         inner = _first(config, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
-        mixture = _mixture(config, hidden, layers)
-        dense = layers * attention.parameters + (layers - mixture.layers) * matrices * hidden * inner + mixture.shared
+        shared, mixture = _mixture(config, hidden, layers)
+        without_experts = layers - mixture.get("expert_layers", 0)
         vocab = _first(config, "vocab_size")
         windows = config.get("sliding_window") and config.get("use_sliding_window", True) is not False
         return cls(
@@ -154,17 +154,9 @@ class ModelShape:
             layers=layers,
             hidden=hidden,
             intermediate=inner,
-            heads=attention.heads,
-            kv_heads=attention.kv_heads,
-            k_dim=attention.k_dim,
-            v_dim=attention.v_dim,
-            kv_numbers=attention.kv_numbers,
-            latent=attention.latent,
-            dense=dense,
-            experts=mixture.experts,
-            experts_per_token=mixture.per_token,
-            expert=mixture.expert,
-            expert_layers=mixture.layers,
+            **attention,
+            dense=layers * in_attention + without_experts * matrices * hidden * inner + shared,
+            **mixture,
             vocab=vocab,
             embedding=vocab * hidden,
             output=vocab * hidden,
@@ -183,19 +175,8 @@ def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -
     return default
 
 
-class _Attention(NamedTuple):
-    """One layer's attention, as in ``ModelShape``, and its parameters."""
-
-    heads: int
-    kv_heads: int
-    k_dim: int
-    v_dim: int
-    kv_numbers: int
-    latent: bool
-    parameters: int
-
-
-def _attention(config: Mapping[str, Any], hidden: int) -> _Attention:
+def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, dict[str, Any]]:
+    """Returns the parameters of one layer's attention, and its sizes by their names in ``ModelShape``."""
     heads = _first(config, "num_attention_heads", "n_head")
     if config.get("kv_lora_rank"):
         rank, rope = _first(config, "kv_lora_rank"), _first(config, "qk_rope_head_dim")
@@ -203,27 +184,19 @@ def _attention(config: Mapping[str, Any], hidden: int) -> _Attention:
         low = config.get("q_lora_rank")
         queries = low * (hidden + heads * (nope + rope)) if low else hidden * heads * (nope + rope)
         keys = hidden * (rank + rope) + rank * heads * (nope + v_dim)
-        return _Attention(heads, 1, nope + rope, v_dim, rank + rope, True, queries + keys + heads * v_dim * hidden)
+        sizes = {"k_dim": nope + rope, "v_dim": v_dim, "kv_numbers": rank + rope, "latent": True}
+        return queries + keys + heads * v_dim * hidden, {"heads": heads, "kv_heads": 1, **sizes}
     dim = _first(config, "head_dim", default=hidden // heads)
     kv_heads = _first(config, "num_key_value_heads", "num_kv_heads", default=heads)
-    parameters = 2 * hidden * dim * (heads + kv_heads)
-    return _Attention(heads, kv_heads, dim, dim, 2 * kv_heads * dim, False, parameters)
+    sizes = {"k_dim": dim, "v_dim": dim, "kv_numbers": 2 * kv_heads * dim, "latent": False}
+    return 2 * hidden * dim * (heads + kv_heads), {"heads": heads, "kv_heads": kv_heads, **sizes}
 
 
-class _Mixture(NamedTuple):
-    """A mixture of experts, as in ``ModelShape``, and the parameters of its shared experts and routers."""
-
-    experts: int = 0
-    per_token: int = 0
-    expert: int = 0
-    layers: int = 0
-    shared: int = 0
-
-
-def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> _Mixture:
+def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> tuple[int, dict[str, Any]]:
+    """Returns the parameters of shared experts and routers, and a mixture's sizes by their names in ``ModelShape``."""
     experts = _first(config, "n_routed_experts", "num_local_experts", "num_experts", default=1)
     if experts == 1:
-        return _Mixture()
+        return 0, {}
     inner = _first(config, "moe_intermediate_size", "intermediate_size")
     used = _first(config, "num_experts_per_tok", "moe_topk")
     if used > experts:
@@ -233,7 +206,8 @@ def _mixture(config: Mapping[str, Any], hidden: int, layers: int) -> _Mixture:
     expert_layers = len(range(first, layers, every))
     shared_inner = (config.get("n_shared_experts") or 0) * inner or config.get("shared_expert_intermediate_size") or 0
     shared = expert_layers * (3 * hidden * shared_inner + hidden * experts)
-    return _Mixture(experts, used, 3 * hidden * inner, expert_layers, shared)
+    sizes = {"experts": experts, "experts_per_token": used, "expert": 3 * hidden * inner}
+    return shared, {**sizes, "expert_layers": expert_layers}
 
 
 def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], name: str) -> None:
@@ -249,9 +223,8 @@ def _refuse_other_layers(config: Mapping[str, Any], sizes: Mapping[str, Any], na
         raise SimulationError(f"{name} cannot be simulated: it has {what}")
 
 
-def _stored_format(config: Mapping[str, Any], name: str) -> str:
-    quantization = config.get("quantization_config")
-    if not isinstance(quantization, Mapping):
+def _stored_format(quantization: Mapping[str, Any], name: str) -> str:
+    if not quantization:
         return "bf16"
     method, bits = str(quantization.get("quant_method")), quantization.get("bits") or quantization.get("w_bit")
     if bits in (4, 8):
@@ -267,8 +240,5 @@ def _stored_format(config: Mapping[str, Any], name: str) -> str:
     return _METHODS[method]
 
 
-def _kv_format(config: Mapping[str, Any]) -> str:
-    quantization = config.get("quantization_config")
-    if not isinstance(quantization, Mapping):
-        return "bf16"
+def _kv_format(quantization: Mapping[str, Any]) -> str:
     return "fp8" if quantization.get("kv_cache_scheme") or quantization.get("kv_cache_quant_algo") else "bf16"

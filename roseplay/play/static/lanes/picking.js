@@ -93,20 +93,15 @@ function vertically(lane, from, by) {
   return horizontally(lane, from, by);
 }
 
-const MOVES = {
-  ArrowLeft: [horizontally, -1],
-  ArrowRight: [horizontally, 1],
-  ArrowUp: [vertically, -1],
-  ArrowDown: [vertically, 1],
-};
+const ACROSS = { ArrowLeft: -1, ArrowRight: 1 }, ALONG = { ArrowUp: -1, ArrowDown: 1 };
 
 function onKey(lane, event) {
-  const from = event.target === lane.root ? here(lane) : null, { cursor } = places;
+  const from = event.target === lane.root ? here(lane) : null, { cursor } = places, { key } = event;
   if (!from) return false;
-  if (event.key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {
+  if (key === "Enter" && cursor && lane.turns.includes(cursor.turn)) {
     select(cursor.turn, cursor.k);
-  } else if (event.key in MOVES) {
-    const [move, by] = MOVES[event.key], to = move(lane, from, by);
+  } else if (key in ACROSS || key in ALONG) {
+    const to = key in ACROSS ? horizontally(lane, from, ACROSS[key]) : vertically(lane, from, ALONG[key]);
     if (to) outline(to, "cursor");
     if (to) show(to.turn, "cursor");
   } else return false;

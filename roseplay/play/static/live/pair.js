@@ -31,11 +31,8 @@ export function mount(element) {
   const title = "Play both bursts once more, in the reverse order";
   const check = makeButton("Check", { className: "rp-back", title, onclick: () => demos.start("check") });
   const href = `/ui/export/report?tab=${encodeURIComponent(tab)}`;
-  const report = make(
-    "a",
-    { className: "rp-back", title: "One file that opens anywhere, with all settings", href },
-    "Report",
-  );
+  const whole = "One file that opens anywhere, with all settings";
+  const report = make("a", { className: "rp-back", title: whole, href }, "Report");
   ofBursts = [report, check];
   panel = new PairPanel(element, {
     around: element.closest("#rp-live"),

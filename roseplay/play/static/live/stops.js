@@ -26,7 +26,6 @@ export function nameStop(id, value) {
 
 /** Show a value with both. */
 export function showStop(id, value) {
-  const stop = stopAt(id);
-  if (stop !== value) fill(inputOf(id, "number"), place(id, value));
+  if (stopAt(id) !== value) fill(inputOf(id, "number"), place(id, value));
   nameStop(id, value);
 }

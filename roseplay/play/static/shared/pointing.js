@@ -2,8 +2,7 @@
 import { emit, on } from "./events.js";
 
 /** @typedef {{rid: number, step: number | null, token?: number, itl?: number, p50?: number, x?: number, y?: number,
- *   around?: DOMRect}}
- *   Selected */
+ *   around?: DOMRect}} Selected */
 
 export const pointing = {
   /** @type {number | null} */

@@ -37,7 +37,7 @@ let panel = null, pen = null, T = palette(), handles = [], took = null, mark = n
 let box = null;
 let cells = []; // the part that each filled cell belongs to
 let tickets = new Map(); // the places of requests that wait: [x, y]
-const flying = new Set(); // the requests a dot of which is on its way to its lane
+const flying = new Set(); // requests with a dot on its way
 let spots = []; // what can be pointed at: {x, y, w, h} with a `rid`, or the first `block` of a run
 
 export function mount(element) {
@@ -186,26 +186,26 @@ function drawRibbon(runs, width, height) {
 }
 
 // ---- requests on their way --------------------------------------------------------------------------------
-/* A dot for each request that has left the queue, and for tokens that go to a lane, one after the other. */
+/* A dot for each request that has left the queue, and for tokens that go to a lane; one at a time for a request. */
 function fly(before, { parts }) {
   const { slots } = box;
   slotsOf(parts).forEach((part, i) => {
     const ticket = before.get(part.rid), color = colorOf(part), slot = slotAt(slots, Math.floor(i / slots.per));
-    if (part.prompt && ticket) dot(ticket, cellAt(box.cells, Math.max(0, cells.indexOf(part))), color);
-    if (!part.decode || part.lane === null || flying.has(part.rid)) return;
-    flying.add(part.rid);
-    dot(slot, [box.cells.x1, slots.y0], color, () => flying.delete(part.rid));
+    if (part.prompt && ticket) dot(part.rid, ticket, cellAt(box.cells, Math.max(0, cells.indexOf(part))), color);
+    if (part.decode && part.lane !== null) dot(part.rid, slot, [box.cells.x1, slots.y0], color);
   });
 }
 
-function dot([x0, y0], [x1, y1], color, landed = () => {}) {
+function dot(rid, [x0, y0], [x1, y1], color) {
+  if (flying.has(rid)) return;
+  flying.add(rid);
   const element = make("i", { className: "rp-flight", style: `background: ${color}` });
   const at = (x, y) => ({ transform: `translate(${x}px, ${y}px)` });
   panel.plot.append(element);
   element.animate([at(x0, y0), at(x1, y1)], { duration: FLIGHT_MS, easing: "ease-in-out" });
   setTimeout(() => {
     element.remove();
-    landed();
+    flying.delete(rid);
   }, FLIGHT_MS); // in a tab behind others, no animation ends
 }
 
