@@ -96,6 +96,6 @@ export const phone = matchMedia("(max-width: 859px)");
 export function write(element, text) {
   const { firstChild: node, textContent } = element;
   if (textContent === text) return;
-  if (text && node?.nodeType === Node.TEXT_NODE && node === element.lastChild) node.data = text;
+  if (text && node?.nodeName === "#text" && node === element.lastChild) node.data = text;
   else element.textContent = text;
 }
