@@ -3,6 +3,9 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import * as box from "../../../roseplay/play/static/stage/box.js";
 import { Pace, promptTokens, sceneOf, waitingAt } from "../../../roseplay/play/static/stage/scene.js";
+import { choose, shown } from "../../../roseplay/play/static/stage/shown.js";
+import { demos } from "../../../roseplay/play/static/live/demos.js";
+import { view } from "../../../roseplay/play/static/live/view.js";
 import { store } from "../../../roseplay/play/static/shared/store.js";
 import { startAnew, step, take } from "./traffic.js";
 
@@ -83,4 +86,18 @@ test("a scene has what its step computed, and what waited when it ended", () => 
   assert.deepEqual(waiting.map(({ rid, tokens }) => [rid, tokens]), [[2, 20], [3, 30]]);
   assert.deepEqual(waitingAt(1450).map(({ rid }) => rid), [4]);
   assert.deepEqual(kv.map(({ count, block }) => [count, block]), [[1, 3], [2, 1], [5, 4]], "shared, held, free");
+});
+
+test("at rest the slowest step of what the charts show is shown, or the one that a demo rings", () => {
+  startAnew({ boot: "rings", now: 60000 });
+  const steps = [10, 400, 900, 20].map((took, i) => step(i, 1000 * i, 1000 * i + took, [[1, 0, 1]]));
+  take([{ steps }], { boot: "rings", now: 60000 });
+  const shownNow = () => choose() && shown.scene?.step;
+  assert.equal(shownNow(), 2);
+  view.set(0, 1500);
+  assert.equal(shownNow(), 1);
+  demos.caption = /** @type {any} */ ({ rings: [{ of: "rows" }, { of: "step", step: 3 }] });
+  assert.equal(shownNow(), 3);
+  demos.caption = null;
+  view.clear();
 });

@@ -1,5 +1,5 @@
-/* Which step the stage shows: the one that is pointed at, otherwise the newest slow one; at rest the slowest of the
- * time that the charts show, and before anything has run, those of the bundled recording. */
+/* Which step the stage shows: the one that is pointed at or that a demo rings, otherwise the newest slow one; at rest the
+ * slowest of the time that the charts show, and before anything has run, those of the bundled recording. */
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -7,6 +7,7 @@ import { pointing } from "../shared/pointing.js";
 import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
+import { demos } from "../live/demos.js";
 import { stepsIn } from "../live/span.js";
 import { view } from "../live/view.js";
 import { Recorded } from "./recorded.js";
@@ -38,10 +39,11 @@ on("reset", () => {
 export function choose() {
   const before = shown.scene, now = performance.now(), { steps } = store;
   shown.knobs = store.knobs;
-  const pointed = pointing.step === null ? -1 : store.stepRow(pointing.step);
+  const step = pointing.step ?? demos.caption?.rings.find((ring) => ring.step !== undefined)?.step ?? null;
+  const pointed = step === null ? -1 : store.stepRow(step);
   if (pointed >= 0) show(pointed & steps.mask, "");
   else if (!steps.end) playRecorded(now);
-  else if (time.idle()) show(slowest(view.latest(time.now())), SLOWEST);
+  else if (time.idle()) show(slowest(view.window(time.now())), SLOWEST);
   else show(pace.next(newest, now)?.slot, "");
   const tokens = shown.scene ? promptTokens(shown.scene) : 0;
   if (tokens >= shown.most || now - peaked > PEAK_MS) [shown.most, peaked] = [Math.max(LEAST_TOKENS, tokens), now];
