@@ -53,8 +53,8 @@ def scene(page: Page) -> int:
     return int(page.evaluate(f"() => {dots}.findIndex((dot) => dot.className === 'rp-now')"))
 
 
-def frames(page: Page) -> Iterator[tuple[Image.Image, int]]:
-    """Yields screenshots with how many ms each is to stand, from the demo's first caption to its last."""
+def frames(page: Page) -> Iterator[tuple[bytes, int]]:
+    """Yields screenshots, as files, with how many ms each is to stand, from the demo's first caption to its last."""
     page.keyboard.press("d")
     begun: dict[int, float] = {}
     left: set[int] = set()
@@ -70,15 +70,19 @@ def frames(page: Page) -> Iterator[tuple[Image.Image, int]]:
                 page.keyboard.press(GUESS if now == 0 else "n")
             page.wait_for_timeout(50)
             continue
-        shot = Image.open(io.BytesIO(page.screenshot(type="png"))).convert("RGB")
-        size = (round(SIZE[0] * SCALE), round(SIZE[1] * SCALE))
-        yield shot.resize(size, Image.Resampling.LANCZOS), round(1000 * max(EVERY_S, time.monotonic() - started))
+        shot = page.screenshot(type="jpeg", quality=95)  # as cheap as possible: the engine needs the processor
+        yield shot, round(1000 * max(EVERY_S, time.monotonic() - started))
         page.wait_for_timeout(max(0.0, 1000 * (EVERY_S - (time.monotonic() - started))))
 
 
-def write(shots: list[tuple[Image.Image, int]], file: Path) -> int:
+def reduced(shot: bytes) -> Image.Image:
+    size = (round(SIZE[0] * SCALE), round(SIZE[1] * SCALE))
+    return Image.open(io.BytesIO(shot)).resize(size, Image.Resampling.LANCZOS)
+
+
+def write(shots: list[tuple[bytes, int]], file: Path) -> int:
     """Write the picture in the best quality that is small enough; returns its bytes."""
-    images, times = [image for image, _ in shots], [ms for _, ms in shots]
+    images, times = [reduced(shot) for shot, _ in shots], [ms for _, ms in shots]
     for quality in QUALITIES:
         images[0].save(
             file,

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from roseplay.traffic.environment import Machine
 
 
 class QuietMachine(Machine):
-    def overload(self) -> Callable[[], bool]:
-        return lambda: False
-
     def others_s(self) -> float | None:
         return 0.0

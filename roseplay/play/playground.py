@@ -84,9 +84,9 @@ class Playground:
         self._ring = FrameRing()
         absent = engine.capabilities.reasons
         self._run = Run(self.knobs(), {"t": 0.0, "requests": [], "absent": dict(absent)}, keep_ms=KEEP_MS)
-        machine = machine or Machine()
         # Another server is another program, too.
-        self._story = Story(self._run, machine.others_s if engine.info.server is None else lambda: None)
+        others_s = (machine or Machine()).others_s if engine.info.server is None else lambda: None
+        self._story = Story(self._run, others_s)
         about = self.requests.registry, self._about, self.knobs()
         self._recorder = Recorder(*about, absent=absent, file=record, **(keep or {}))
         self._builder = FrameBuilder(
@@ -109,7 +109,7 @@ class Playground:
             now_ms=self._time.now,
             speed=lambda: self._speed.speed,
             stats=lambda: self._builder.latest,
-            overload=machine.overload,
+            others_s=others_s,
         )
         self.demos = DemoPlayer(context)
         self._events = engine.telemetry.reader(from_start=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import time
@@ -13,8 +12,7 @@ from pathlib import Path
 
 import roseplay
 
-_OVERLOADED = 1.5  # times the cores; an engine and a browser stay below
-_DAMPING_S, _LEAST_S = 60.0, 10.0  # of the load average, which changes once in 5 s
+_OVERLOADED = 0.5  # of the processors' time; a browser that shows the page stays below
 
 
 def environment(*, threads: int, device: str) -> dict[str, float | bool | str | None]:
@@ -43,13 +41,6 @@ def environment(*, threads: int, device: str) -> dict[str, float | bool | str | 
 class Machine:
     """How busy this machine is."""
 
-    def overload(self) -> Callable[[], bool]:
-        """Returns a function: whether clearly more threads than cores have wanted to run, on average since this call."""
-        if not hasattr(os, "getloadavg"):
-            return lambda: False
-        began, before = time.monotonic(), os.getloadavg()[0]
-        return lambda: mean_load(before, os.getloadavg()[0], time.monotonic() - began) > _OVERLOADED * num_cpus()
-
     def others_s(self) -> float | None:
         """Returns the CPU time that was not this program's so far, in seconds; ``None`` where the system does not tell.
 
@@ -65,11 +56,19 @@ class Machine:
         return (busy - own) / os.sysconf("SC_CLK_TCK")
 
 
-def mean_load(before: float, after: float, seconds: float) -> float:
-    """Returns the mean of running threads over some time, at least ``_LEAST_S``, from the system's load averages before
-    and after it, which are damped exponentially."""
-    rest = math.exp(-max(_LEAST_S, seconds) / _DAMPING_S)
-    return (after - before * rest) / (1 - rest)
+def overload(others_s: Callable[[], float | None]) -> Callable[[], bool]:
+    """Returns a function: whether other programs have used most of the processors' time since this call.
+
+    Args:
+        others_s: as of a ``Machine``; where it does not tell, they have not.
+    """
+    began, before = time.monotonic(), others_s()
+
+    def overloaded() -> bool:
+        now, most = others_s(), _OVERLOADED * num_cpus() * (time.monotonic() - began)
+        return before is not None and now is not None and now - before > most
+
+    return overloaded
 
 
 def _family(pid: int) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -126,7 +127,7 @@ def test_it_goes_on_with_a_guess_which_the_figures_judge(running: Playground, gu
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QuietMachine, "overload", lambda self: lambda: True)
+    monkeypatch.setattr(QuietMachine, "others_s", lambda self: 1000 * time.monotonic())
 
 
 @pytest.mark.usefixtures("busy")

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from roseplay.traffic.environment import mean_load
+from roseplay.traffic.environment import overload
 
 
-@pytest.mark.parametrize(("earlier", "since"), [(0.0, 5.0), (9.0, 1.0)])
-def test_a_load_from_before_does_not_count(earlier: float, since: float) -> None:
-    rest = math.exp(-30 / 60)
-    assert mean_load(earlier, rest * earlier + (1 - rest) * since, 30) == pytest.approx(since)
+@pytest.mark.parametrize(
+    ("used_s", "overloaded"), [((7.0, 7.0), False), ((0.0, 1e6), True), ((1e6, 1e6), False), ((None, None), False)]
+)
+def test_other_programs_keep_a_machine_busy_by_what_they_use_from_now_on(
+    used_s: tuple[float | None, float | None], overloaded: bool
+) -> None:
+    values = iter(used_s)
+    assert overload(lambda: next(values))() is overloaded

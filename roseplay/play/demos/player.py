@@ -29,6 +29,7 @@ from roseplay.play.story.story import Story
 from roseplay.play.traffic_service import TrafficService
 from roseplay.recording.frame import DemoCaption, Stats
 from roseplay.recording.request_registry import TrackedRequest
+from roseplay.traffic.environment import overload
 from roseplay.traffic.pace import Speed
 
 LOOK_S = 0.02  # interval at which the player checks its stories
@@ -64,7 +65,7 @@ class DemoContext:
     now_ms: Callable[[], float]  # the time on the page's clock, which is the engine's
     speed: Callable[[], Speed | None]  # returns how fast the engine computes; ``None`` while unknown
     stats: Callable[[], Stats]  # returns the newest figures of the KPI strip, as in a frame
-    overload: Callable[[], Callable[[], bool]]  # see ``Machine``
+    others_s: Callable[[], float | None]  # see ``Machine``
 
 
 class DemoPlayer:
@@ -214,7 +215,7 @@ class _Play:
         self._clients = ClientTraffic(self._submit, self._engine.clock.now_ns, self._engine.info.vocab_size)
         if plan.client:
             self._sent |= figures_of_size(plan.client)
-        self._overloaded = context.overload()
+        self._overloaded = overload(context.others_s)
         self._begun_ms = context.now_ms()
         self._until_ms = self._begun_ms + 1000 * plan.whole_s
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
