@@ -234,7 +234,7 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
     faster = {"worst": Gap(1, 4, 8.0, 61.0), "ttft_p50": 903.0, "knobs": knobs, "tokens_per_s": 741.0}
     pair = burst_pair([before], [replace(before, **faster)])
     assert plain(pair["sentence"]) == (
-        "With budget 64, the longest pause was 61 ms instead of 896 ms. The price: first tokens came after 903 ms instead of 80 ms. "
+        "With budget 64, the longest pause was 61 ms instead of 896 ms. The price: half of the first tokens came within 903 ms instead of 80 ms. "
         "Each ran once."
     )
     sides = pair["sides"]
@@ -252,7 +252,7 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
 def test_the_picture_marks_what_its_sentence_speaks_of() -> None:
     before = replace(A_BURST, ttft_p50=903.0, reader=(-20.2, 5.0), tokens_per_s=None, own_gap_ms=None)
     pair = burst_pair([before], [replace(before, ttft_p50=80.0, knobs={**KNOBS, "prefix_cache": False})])
-    assert plain(pair["sentence"]).startswith("With prefix cache off, first tokens came after 80 ms instead of 903 ms.")
+    assert plain(pair["sentence"]).startswith("With prefix cache off, half of the first tokens came within 80 ms instead of 903 ms.")
     assert [(side.get("longest"), side.get("first"), side["reader"]) for side in pair["sides"]] == [
         (None, 903.0, [-20, 5]), (None, 80.0, [-20, 5]),
     ]  # fmt: skip

@@ -155,5 +155,5 @@ def ring(target: Place, facts_by_name: Mapping[str, Facts]) -> Ring | None:
         label = f"{many(facts.preempted, 'answer')} preempted"
         return {"of": "preempted", "burst": facts.burst, "label": label} if facts.preempted else None
     if kind == "rows":
-        return {"of": "rows", "burst": facts.burst}
+        return {"of": "rows", "burst": facts.burst, "label": many(facts.prompts, "prompt")}
     return {"of": "element", "id": kind, "t": facts.done}

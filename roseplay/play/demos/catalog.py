@@ -89,8 +89,8 @@ PREFIX = Demo(
             "**The {size} questions arrive.** Each computes the document for itself.", SLOW_MOTION, burst=_DOCUMENT
         ),
         scene(
-            ("**{first_computed} prompt tokens were computed,** the document {first_prompts} times over.",),
-            "First tokens came after {first_first_token}.",
+            ("**All {first_computed} prompt tokens were computed,** the document anew for each question.",),
+            "Half of the first tokens came within {first_first_token}.",
             rings=(("rp-tokens", "first"),),
         ),
         reading(
@@ -101,8 +101,8 @@ PREFIX = Demo(
         ),
         scene(
             (
-                "**First tokens now come after {first_token_falls}.**",
-                "**First tokens now take longer:** {first_token_rises}.",
+                "**Half of the first tokens now come within {first_token_falls}.**",
+                "**Half of the first tokens now take longer:** {first_token_rises}.",
                 "**First tokens show no clear difference:** {first_token_same}.",
             ),
             rings=("rp-pair", "rp-ttft"),
@@ -135,7 +135,7 @@ BATCH = Demo(
             rings=(("rows", "first"),),
         ),
         reading(
-            "**Max batch goes up to [[32]], and the same {size} prompts arrive.** All of them fit into one step.",
+            "**Max batch goes up to [[32]], and the same {size} prompts arrive.** Up to 32 answers share a step now.",
             knobs={"max_batch_size": 32},
             burst=replace(_UNIQUE, name="second"),
             rings=("max-batch",),

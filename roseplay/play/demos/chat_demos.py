@@ -20,7 +20,7 @@ SPECULATION = Demo(
         "lookup_ngram": 3,
         "max_batch_size": 32,
         "prefill_max_tokens": None,
-        "prefix_cache": True,
+        **NO_SHARING,  # so that both answers begin with a whole prompt
     },
     watched_s=4.0,
     scenes=(

@@ -38,7 +38,7 @@ def chat_pair(before: ChatFacts, after: ChatFacts, bursts: Sequence[BurstFacts],
         "unit": f"ms{slowed_text(after.factors)}",
         "boxes": "steps",
         "sides": [_side(chats, names, measures) for chats in (before, after)],
-        "figures": [figure_of(row, effect) for row in rows],
+        "figures": [figure_of(row, None if busy and row is not effect else effect) for row in rows],  # no price
     }
 
 

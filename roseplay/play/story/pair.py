@@ -44,7 +44,7 @@ class Measure(NamedTuple):
 
 
 _PAUSE = Measure("longest pause", "the longest pause was", lambda facts: facts.worst.ms if facts.worst else None)
-_FIRST = Measure("first tokens", "first tokens came after", lambda facts: facts.ttft_p50)
+_FIRST = Measure("first tokens", "half of the first tokens came within", lambda facts: facts.ttft_p50)
 _LAST = Measure("last answers begin", "the last answers began after", lambda facts: facts.ttft_last)
 _GAP = Measure("time per token", "a token took", lambda facts: facts.own_gap_ms)
 _READER = Measure("readers' usual wait", "readers usually waited", lambda facts: facts.reader_gap_ms)

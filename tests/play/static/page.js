@@ -16,7 +16,8 @@ class Observer {
 Object.assign(globalThis, {
   document: {
     addEventListener() {},
-    body: { classList: { contains: () => false } },
+    body: { append() {}, classList: { contains: () => false } },
+    createElement: () => ({ append() {}, setAttribute() {} }),
     getElementById: (id) => (id === "rose-given" ? { textContent: JSON.stringify(given) } : null),
   },
   getComputedStyle: () => ({ getPropertyValue: () => "" }),

@@ -7,7 +7,7 @@ import { choose, shown } from "../../../roseplay/play/static/stage/shown.js";
 import { demos } from "../../../roseplay/play/static/live/demos.js";
 import { view } from "../../../roseplay/play/static/live/view.js";
 import { store } from "../../../roseplay/play/static/shared/store.js";
-import { startAnew, step, take } from "./traffic.js";
+import { startAnew, step, submitted, take } from "./traffic.js";
 
 const part = (rid, prompt, decode = 0) => ({ rid, lane: null, prompt, decode });
 const area = { x0: 0, x1: 300, y0: 0, y1: 200 };
@@ -89,15 +89,21 @@ test("a scene has what its step computed, and what waited when it ended", () => 
 });
 
 test("at rest the slowest step of what the charts show is shown, or the one that a demo rings", () => {
-  startAnew({ boot: "rings", now: 60000 });
+  const rings = { boot: "rings", now: 60000 };
+  startAnew(rings);
   const steps = [10, 400, 900, 20].map((took, i) => step(i, 1000 * i, 1000 * i + took, [[1, 0, 1]]));
-  take([{ steps }], { boot: "rings", now: 60000 });
+  take([{ steps }], rings);
   const shownNow = () => choose() && shown.scene?.step;
   assert.equal(shownNow(), 2);
   view.set(0, 1500);
   assert.equal(shownNow(), 1);
   demos.caption = /** @type {any} */ ({ rings: [{ of: "rows" }, { of: "step", step: 3 }] });
   assert.equal(shownNow(), 3);
-  demos.caption = null;
   view.clear();
+  take([{ requests: [submitted(7, 900, { burst: 3 }), [7, "finished", 1500, { reason: "length" }]] }], rings);
+  demos.caption = /** @type {any} */ ({ rings: [{ of: "rows", burst: 3 }] });
+  assert.equal(shownNow(), 1, "of the rows");
+  demos.caption = null;
+  take([{ knobs: [[2950, 3, { prefill_max_tokens: [null, 64] }]] }], rings);
+  assert.equal(shownNow(), 3, "under the latest settings");
 });

@@ -42,10 +42,7 @@ export function begunIn({ x0, x1 }) {
 /** The figures of a cell of the header: which times, and which of their quantiles. */
 const OF = {
   itl: { times: (window) => gapsIn(window).sorted, quantiles: [0.5, 0.99] },
-  ttft: {
-    times: (window) => Float32Array.from(begunIn(window), ({ ttft_ms: ttft }) => ttft).sort(),
-    quantiles: [0.5, 0.95],
-  },
+  ttft: { times: (window) => Float32Array.from(begunIn(window), (one) => one.ttft_ms).sort(), quantiles: [0.5, 0.95] },
 };
 
 /** The percentiles of a cell in a window, as text, and their unit; dashes if there are none.

@@ -11,16 +11,13 @@ import { store } from "../shared/store.js";
 import { knobMarks, valueText } from "./knobmarks.js";
 import { boxText, place, showStop, stopAt } from "./stops.js";
 
-const IN_USE_MS = 700;
-const AGAIN_MS = 150;
+const IN_USE_MS = 700, AGAIN_MS = 150;
 const SLOW_FACTOR = 10; // where the box has none
 const { controls, settings } = given;
 const KNOBS = Object.keys(controls);
 const INPUTS = [...Object.values(controls).flatMap((id) => given.stops[id] ? [id, `${id}-value`] : id), "slow-factor"];
 const SWITCHES = KNOBS.filter((knob) => settings.knobs[knob].kind === "switch");
-let timer = 0;
-let usedAt = 0;
-let holding = false;
+let timer = 0, usedAt = 0, holding = false;
 
 // ---- what the user enters ---------------------------------------------------------------------------------
 /** Values requested by the controls that no frame has confirmed yet. @type {Record<string, any>} */
@@ -142,8 +139,7 @@ function sync() {
 }
 
 function showKnob(knob, value) {
-  const id = controls[knob];
-  const { kind } = settings.knobs[knob];
+  const id = controls[knob], { kind } = settings.knobs[knob];
   if (knob === "slow_motion") {
     const box = inputOf("slow-factor");
     fill(inputOf(id), value > 1);
@@ -176,8 +172,7 @@ export function lacks(knob) {
 
 /* What needs a GPU is among More settings, and cannot be used, unless there is one. */
 function arrange() {
-  const more = document.getElementById("rp-more-knobs");
-  const last = document.getElementById("rp-slow-row");
+  const [more, last] = ["rp-more-knobs", "rp-slow-row"].map((id) => document.getElementById(id));
   for (const knob of KNOBS.filter((knob) => store.info && (settings.knobs[knob].needs || limitedKnobs().length))) {
     const control = document.getElementById(controls[knob]);
     const lacking = lacks(knob), most = inputOf(controls[knob], "range") && store.info.knob_limits?.[knob];

@@ -20,7 +20,7 @@ const shown = [0, 1].map(() => {
   document.body.append(root);
   return { root, label };
 });
-let timer = 0, stands = false;
+let timer = /** @type {ReturnType<typeof setInterval> | undefined} */ (undefined), stands = false;
 
 on("demo", () => {
   clearInterval(timer);
@@ -65,6 +65,12 @@ function requestsOf({ burst, requests }) {
 function preemptedIn(ring) {
   const preemptions = requestsOf(ring).flatMap(({ rid, preempted }) => preempted.map((t) => ({ rid, x: time.x(t) })));
   return preemptions.sort((a, b) => a.x - b.x);
+}
+
+/** The view times of the rows that are ringed, or null. */
+export function ringedSpan() {
+  const ring = demos.caption?.rings.find(({ of }) => of === "rows");
+  return ring ? spanOf(requestsOf(ring)) : null;
 }
 
 /* The view times from the first request's submission to the last one's end, or until now. */

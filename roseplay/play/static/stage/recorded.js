@@ -38,13 +38,9 @@ async function read() {
         prompt: entry[entries.prompt_tokens],
         decode: entry[entries.decode_tokens],
       }));
-      const run = (kind, name) => ({ kind, rid: -1, count: of(name), block: 0 });
-      const kv = [
-        run(blocks.SHARED, "blocks_shared"),
-        run(blocks.ACTIVE, "blocks_active"),
-        run(blocks.CACHED, "blocks_cached"),
-        run(blocks.FREE, "blocks_free"),
-      ];
+      const kinds = { shared: blocks.SHARED, active: blocks.ACTIVE, cached: blocks.CACHED, free: blocks.FREE };
+      const run = ([name, kind]) => ({ kind, rid: -1, count: of(`blocks_${name}`), block: 0 });
+      const kv = Object.entries(kinds).map(run);
       const scene = { step, t0, t1, parts, waiting: [...waiting.values()], kv };
       moments.push({ scene, at, step, took: t1 - t0, knobs });
     }

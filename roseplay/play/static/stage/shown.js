@@ -1,5 +1,5 @@
-/* Which step the stage shows: the one that is pointed at or that a demo rings, otherwise the newest slow one; at rest the
- * slowest of the time that the charts show, and before anything has run, those of the bundled recording. */
+/* Which step the stage shows: the one pointed at or ringed by a demo, otherwise the newest slow one; at rest and while
+ * the charts stand still, the slowest in them; before anything has run, those of the bundled recording. */
 import { on } from "../shared/events.js";
 import { format } from "../shared/format.js";
 import { given } from "../shared/given.js";
@@ -8,6 +8,8 @@ import { poll } from "../shared/poll.js";
 import { store } from "../shared/store.js";
 import { time } from "../shared/time.js";
 import { demos } from "../live/demos.js";
+import { knobMarks } from "../live/knobmarks.js";
+import { ringedSpan } from "../live/rings.js";
 import { stepsIn } from "../live/span.js";
 import { view } from "../live/view.js";
 import { Recorded } from "./recorded.js";
@@ -43,7 +45,7 @@ export function choose() {
   const pointed = step === null ? -1 : store.stepRow(step);
   if (pointed >= 0) show(pointed & steps.mask, "");
   else if (!steps.end) playRecorded(now);
-  else if (time.idle()) show(slowest(view.window(time.now())), SLOWEST);
+  else if (time.idle() || view.zoom) show(slowestNow(), SLOWEST);
   else show(pace.next(newest, now)?.slot, "");
   const tokens = shown.scene ? promptTokens(shown.scene) : 0;
   if (tokens >= shown.most || now - peaked > PEAK_MS) [shown.most, peaked] = [Math.max(LEAST_TOKENS, tokens), now];
@@ -64,6 +66,13 @@ function newest() {
     if (entry_count[slot] > 0) ended.push({ slot, step: step_id[slot], took: t1[slot] - t0[slot] });
   }
   return ended;
+}
+
+/* Of the rows that a demo rings, or under the latest settings if there was any. */
+function slowestNow() {
+  const window = view.window(time.now()), changed = knobMarks(window.x0, window.x1).pop()?.x ?? window.x0;
+  const [x0, x1] = ringedSpan() ?? [changed, window.x1];
+  return slowest({ x0, x1 }) ?? slowest(window);
 }
 
 /* The slot of the slowest step in a stretch of view time; undefined if there is none. */

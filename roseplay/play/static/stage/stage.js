@@ -27,7 +27,7 @@ import { caption, choose, RECORDED, shown, SLOWEST } from "./shown.js";
 const NOTHING = "The next step's tokens come here: of prompts, and one for each answer.";
 const FAR = 4; // a budget that is this many times as high as all steps does not shrink the cells
 const EDGE = 12, HANDLES = 84, APART = 16, TOP = 8, CAPTION = 24, RIBBON = 14, LEAST_RUN = 1.5, FLIGHT_MS = 350;
-const TICKET = { high: 14, least: 5, wide: 104, narrow: 76, short: 16, apart: 2 }, HEAD = 18, NARROW = 480;
+const TICKET = { high: 14, least: 5, wide: 104, narrow: 76, short: 16, apart: 2 }, HEAD = 18, NARROW = 480, HANDLE = 19;
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 const ABOUT = { [RECORDED]: ", of a recording", [SLOWEST]: ", the slowest shown" };
@@ -144,7 +144,7 @@ function drawLimits(knobs) {
   handles[0].show(y, budget);
   const last = Math.ceil(batchOf(knobs) / slots.per) - 1, [x, top] = slotAt(slots, last);
   pen.fill(T.rose, x + slots.pitch - 1.5, top - 2, 2, slots.pitch + 2);
-  handles[1].show(slots.y0 + slots.pitch / 2 - 1, knobs.max_batch_size ?? null);
+  handles[1].show(Math.min(slots.y0 + slots.pitch / 2 - 1, y - HANDLE), knobs.max_batch_size ?? null);
 }
 
 /** @param {Ticket[]} waiting */

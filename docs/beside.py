@@ -1,0 +1,216 @@
+"""Measures roseplay beside llama.cpp and vLLM on this machine, in turn, and prints the tables of docs/performance.md:
+
+    python docs/beside.py --gguf SmolLM2-Q4_0.gguf --llama llama.cpp/build/bin --checkpoint DIR --vllm vllm-venv/bin/vllm
+
+All compute with the same number of threads. *Bare* are their own programs without a server: ``roseplay bench decode`` and
+``llama-batched-bench``. *Through the API* each has a server, all of which are up all the time, and ``vllm bench serve`` is
+the client of them all. llama.cpp and roseplay read the same GGUF file; vLLM and roseplay the same bfloat16 checkpoint.
+Takes about half a minute for each round and size. Run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+PROMPT, ANSWER = 128, 64  # tokens
+PROMPTS = (128, 512, 2000)  # lengths of single prompts
+REQUESTS = {1: 8, 8: 32, 32: 96}  # how many are sent at so many streams
+START_S = 900
+Samples = dict[tuple[str, ...], list[float]]  # by a table's name, its row and its column
+
+
+def roseplay(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "roseplay", *arguments]
+
+
+# -- bare
+
+
+def decode(options: argparse.Namespace, *sizes: str) -> list[dict[str, Any]]:
+    """Returns the figures of each combination of sizes."""
+    shared = ["--model", str(options.gguf), "--threads", str(options.threads)]
+    with tempfile.NamedTemporaryFile() as file:
+        command = roseplay("bench", "decode", *shared, *sizes, "--json", file.name)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return list(json.load(file)["cells"])
+
+
+def bare_roseplay(options: argparse.Namespace, samples: Samples) -> None:
+    for cell in decode(options, "--batch-size", ",".join(map(str, REQUESTS)), "--context", str(PROMPT)):
+        samples["bare", "roseplay", f"{cell['batch']}"].append(cell["output_tokens_per_s"])
+    runs = ["--max-new-tokens", "8", "--warmup-runs", "6", "--repeat-runs", "5"]  # a size is recorded after four of it
+    for cell in decode(options, "--batch-size", "1", "--context", ",".join(map(str, PROMPTS)), *runs):
+        samples["bare", "roseplay", f"prompt of {cell['context']}"].append(cell["prefill_tokens_per_s"])
+
+
+def bare_llama(options: argparse.Namespace, samples: Samples) -> None:
+    program, threads = str(options.llama / "llama-batched-bench"), str(options.threads)
+    for prompts, streams in (((PROMPT,), tuple(REQUESTS)), (PROMPTS, (1,))):
+        sizes = ["-npp", ",".join(map(str, prompts)), "-ntg", str(ANSWER), "-npl", ",".join(map(str, streams))]
+        command = [program, "-m", str(options.gguf), "-t", threads, "-tb", threads, "-c", "16384", "-b", "2048"]
+        shown = subprocess.run(
+            [*command, *sizes, "--output-format", "jsonl"], check=True, capture_output=True, text=True
+        ).stdout
+        for line in re.findall(r"^\{.*\}$", shown, re.MULTILINE):
+            row = json.loads(line)
+            if streams == (1,):
+                samples["bare", "llama.cpp", f"prompt of {row['pp']}"].append(row["speed_pp"])
+            else:
+                samples["bare", "llama.cpp", f"{row['pl']}"].append(row["speed_tg"])
+
+
+# -- through the API
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def commands(options: argparse.Namespace) -> dict[str, list[str]]:
+    """Returns each server's command, without its port."""
+    threads, most = str(options.threads), str(max(REQUESTS))
+    served = ["--threads", threads, "--num-blocks", "1025", "--max-batch-size", most]
+    servers: dict[str, list[str]] = {}
+    if options.llama:
+        context = str(max(REQUESTS) * 2 * (PROMPT + ANSWER))
+        sizes = ["-t", threads, "-tb", threads, "-np", most, "-c", context, "--no-webui"]
+        servers["llama.cpp, Q4_0"] = [str(options.llama / "llama-server"), "-m", str(options.gguf), *sizes]
+        servers["roseplay, Q4_0"] = roseplay("serve", "--model", str(options.gguf), *served)
+    if options.vllm:
+        sizes = ["--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", most]
+        servers["vLLM, bfloat16"] = [str(options.vllm), "serve", str(options.checkpoint), *sizes]
+        servers["roseplay, bfloat16"] = roseplay("serve", "--model", str(options.checkpoint), *served)
+    return servers
+
+
+@contextmanager
+def serving(command: list[str]) -> Iterator[str]:
+    """Runs a server; gives its address once it answers."""
+    port = free_port()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
+        try:
+            until = time.monotonic() + START_S
+            while not answers(f"http://127.0.0.1:{port}/health"):
+                if process.poll() is not None or time.monotonic() > until:
+                    log.seek(0)
+                    raise RuntimeError(f"{command[0]} did not start:\n{log.read().decode()[-4000:]}")
+                time.sleep(1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def model_of(address: str) -> str:
+    with urllib.request.urlopen(f"{address}/v1/models", timeout=30) as reply:
+        return str(json.load(reply)["data"][0]["id"])
+
+
+def load(options: argparse.Namespace, address: str, streams: int, requests: int) -> dict[str, Any]:
+    """Sends prompts that no server has seen; returns the client's figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        random_prompts = ["--dataset-name", "random", "--seed", str(random.randrange(2**31))]
+        sizes = ["--random-input-len", str(PROMPT), "--random-output-len", str(ANSWER), "--ignore-eos"]
+        work = ["--num-prompts", str(requests), "--max-concurrency", str(streams)]
+        names = ["--model", model_of(address), "--tokenizer", str(options.checkpoint)]
+        saved = ["--save-result", "--result-dir", folder, "--result-filename", "figures.json"]
+        command = [str(options.vllm), "bench", "serve", "--base-url", address, *names, *random_prompts, *sizes, *work]
+        subprocess.run([*command, *saved], check=True, capture_output=True)
+        figures = json.loads((Path(folder) / "figures.json").read_text())
+    if figures["completed"] != requests:
+        raise RuntimeError(f"{address} answered {figures['completed']} of {requests} requests")
+    return dict(figures)
+
+
+def through_apis(options: argparse.Namespace, samples: Samples) -> None:
+    with ExitStack() as stack:
+        addresses = {name: stack.enter_context(serving(command)) for name, command in commands(options).items()}
+        for address in addresses.values():
+            load(options, address, max(REQUESTS), max(REQUESTS))
+        for turn in range(options.rounds):
+            for streams, requests in REQUESTS.items():
+                for name, address in sorted(addresses.items(), reverse=bool(turn % 2)):
+                    figures = load(options, address, streams, requests)
+                    samples["tokens/s", name, f"{streams}"].append(figures["output_throughput"])
+                    samples["TPOT p50, ms", name, f"{streams}"].append(figures["median_tpot_ms"])
+                    samples["TTFT p50, ms", name, f"{streams}"].append(figures["median_ttft_ms"])
+                    print(f"round {turn + 1}, {streams} streams, {name}: {figures['output_throughput']:.0f} tokens/s")
+
+
+# -- tables
+
+
+def number(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def table(samples: Samples, title: str) -> str:
+    """Returns the medians, with the lowest and the highest, of what was measured under this title."""
+    rows = list(dict.fromkeys(row for name, row, _ in samples if name == title))
+    columns = list(dict.fromkeys(column for name, _, column in samples if name == title))
+    lines = [f"| {title} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for row in rows:
+        found = [samples[title, row, column] for column in columns]
+        cells = [f"{number(statistics.median(all_))} ({number(min(all_))}–{number(max(all_))})" for all_ in found]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def processor() -> str:
+    facts = dict(
+        re.findall(r"^(model name|cpu family|model)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    )
+    return f"{facts['model name']}, family {facts['cpu family']} model {facts['model']}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gguf", type=Path, required=True, help="the model as Q4_0, which llama.cpp repacks")
+    parser.add_argument(
+        "--llama", type=Path, help="folder of llama-server and llama-batched-bench, built for this machine"
+    )
+    parser.add_argument("--checkpoint", type=Path, help="the same model in bfloat16, with its tokenizer")
+    parser.add_argument("--vllm", type=Path, help="vLLM's program: a server, and the client of all servers")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.vllm and not options.checkpoint:
+        parser.error("--vllm needs --checkpoint, which vLLM serves and whose tokenizer the client has")
+    samples: Samples = defaultdict(list)
+    for _ in range(options.rounds if options.llama else 0):
+        bare_llama(options, samples)
+        bare_roseplay(options, samples)
+    if options.vllm:
+        through_apis(options, samples)
+    print(f"{processor()}; {options.threads} threads, {options.rounds} rounds in turn; medians (lowest–highest)\n")
+    print("\n\n".join(table(samples, title) for title in dict.fromkeys(name for name, _, _ in samples)))
+
+
+if __name__ == "__main__":
+    main()
