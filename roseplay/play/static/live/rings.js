@@ -94,7 +94,8 @@ function place() {
     root.classList.toggle("rp-of-rows", ring.of === "rows");
     const panel = panelOf(ring)?.getBoundingClientRect() ?? { left: 0, right: innerWidth };
     const rooms = [box.x - panel.left, panel.right - box.x - box.width], before = rooms[0] > rooms[1];
-    Object.assign(label.style, before ? { right: "100%", left: "" } : { left: "100%", right: "" });
+    const side = ring.of === "rows" ? "0" : "100%"; // below rows, beside what is small
+    Object.assign(label.style, before ? { right: side, left: "" } : { left: side, right: "" });
     label.style.margin = before ? `0 ${LABEL_GAP}px 0 0` : `0 0 0 ${LABEL_GAP}px`;
     label.style.maxWidth = `${Math.max(...rooms) - clear - 2 * LABEL_GAP}px`;
   });
