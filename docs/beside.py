@@ -29,7 +29,7 @@ from typing import Any
 
 PROMPT, ANSWER = 128, 64  # tokens
 PROMPTS = (128, 512, 2000)  # lengths of single prompts
-REQUESTS = {1: 8, 8: 32, 32: 96}  # how many are sent at so many streams
+REQUESTS = {1: 8, 8: 32, 32: 32}  # sent at so many streams; llama.cpp closes connections that are used often
 START_S = 900
 Samples = dict[tuple[str, ...], list[float]]  # by a table's name, its row and its column
 
@@ -89,7 +89,7 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
     served = ["--threads", threads, "--num-blocks", "1025", "--max-batch-size", most]
     servers: dict[str, list[str]] = {}
     if options.llama:
-        context = str(max(REQUESTS) * 2 * (PROMPT + ANSWER))
+        context = str(max(REQUESTS) * 512)  # texts of random tokens may be read as more of them
         sizes = ["-t", threads, "-tb", threads, "-np", most, "-c", context, "--no-webui"]
         servers["llama.cpp, Q4_0"] = [str(options.llama / "llama-server"), "-m", str(options.gguf), *sizes]
         servers["roseplay, Q4_0"] = roseplay("serve", "--model", str(options.gguf), *served)
@@ -144,7 +144,8 @@ def load(options: argparse.Namespace, address: str, streams: int, requests: int)
         subprocess.run([*command, *saved], check=True, capture_output=True)
         figures = json.loads((Path(folder) / "figures.json").read_text())
     if figures["completed"] != requests:
-        raise RuntimeError(f"{address} answered {figures['completed']} of {requests} requests")
+        errors = next(filter(None, figures.get("errors", [])), "")
+        raise RuntimeError(f"{address} answered {figures['completed']} of {requests} requests: {errors[-2000:]}")
     return dict(figures)
 
 
@@ -160,7 +161,10 @@ def through_apis(options: argparse.Namespace, samples: Samples) -> None:
                     samples["tokens/s", name, f"{streams}"].append(figures["output_throughput"])
                     samples["TPOT p50, ms", name, f"{streams}"].append(figures["median_tpot_ms"])
                     samples["TTFT p50, ms", name, f"{streams}"].append(figures["median_ttft_ms"])
-                    print(f"round {turn + 1}, {streams} streams, {name}: {figures['output_throughput']:.0f} tokens/s")
+                    print(
+                        f"round {turn + 1}, {streams} streams, {name}: {figures['output_throughput']:.0f} tokens/s",
+                        flush=True,
+                    )
 
 
 # -- tables
@@ -189,6 +193,10 @@ def processor() -> str:
     return f"{facts['model name']}, family {facts['cpu family']} model {facts['model']}"
 
 
+def print_tables(samples: Samples) -> None:
+    print("\n\n".join(table(samples, title) for title in dict.fromkeys(name for name, _, _ in samples)), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gguf", type=Path, required=True, help="the model as Q4_0, which llama.cpp repacks")
@@ -202,14 +210,16 @@ def main() -> None:
     options = parser.parse_args()
     if options.vllm and not options.checkpoint:
         parser.error("--vllm needs --checkpoint, which vLLM serves and whose tokenizer the client has")
-    samples: Samples = defaultdict(list)
-    for _ in range(options.rounds if options.llama else 0):
-        bare_llama(options, samples)
-        bare_roseplay(options, samples)
-    if options.vllm:
-        through_apis(options, samples)
     print(f"{processor()}; {options.threads} threads, {options.rounds} rounds in turn; medians (lowest–highest)\n")
-    print("\n\n".join(table(samples, title) for title in dict.fromkeys(name for name, _, _ in samples)))
+    bare: Samples = defaultdict(list)
+    for _ in range(options.rounds if options.llama else 0):
+        bare_llama(options, bare)
+        bare_roseplay(options, bare)
+    print_tables(bare)
+    if options.vllm:
+        served: Samples = defaultdict(list)
+        through_apis(options, served)
+        print_tables(served)
 
 
 if __name__ == "__main__":
