@@ -252,7 +252,9 @@ def test_the_picture_of_two_bursts_shows_what_the_sentence_says() -> None:
 def test_the_picture_marks_what_its_sentence_speaks_of() -> None:
     before = replace(A_BURST, ttft_p50=903.0, reader=(-20.2, 5.0), tokens_per_s=None, own_gap_ms=None)
     pair = burst_pair([before], [replace(before, ttft_p50=80.0, knobs={**KNOBS, "prefix_cache": False})])
-    assert plain(pair["sentence"]).startswith("With prefix cache off, half of the first tokens came within 80 ms instead of 903 ms.")
+    assert plain(pair["sentence"]).startswith(
+        "With prefix cache off, half of the first tokens came within 80 ms instead of 903 ms."
+    )
     assert [(side.get("longest"), side.get("first"), side["reader"]) for side in pair["sides"]] == [
         (None, 903.0, [-20, 5]), (None, 80.0, [-20, 5]),
     ]  # fmt: skip
