@@ -197,7 +197,7 @@ class SharedPage:
         page.evaluate("document.activeElement.blur()")  # keys are not for the prompt
         page.wait_for_function(IS_RESET, arg=self._knobs)
         for control, now, value in zip(CONTROLS, page.evaluate(VALUES, CONTROLS), self._values, strict=True):
-            if now != value:
+            if now != value and page.locator(control).is_visible():  # otherwise the page is loaded again
                 self._restore(page, control, value or "")
 
     def _restore(self, page: Page, control: str, value: str) -> None:

@@ -97,7 +97,7 @@ function place() {
     const side = ring.of === "rows" ? "0" : "100%"; // below rows, beside what is small
     Object.assign(label.style, before ? { right: side, left: "" } : { left: side, right: "" });
     label.style.margin = before ? `0 ${LABEL_GAP}px 0 0` : `0 0 0 ${LABEL_GAP}px`;
-    label.style.maxWidth = `${Math.max(...rooms) - clear - 2 * LABEL_GAP}px`;
+    label.style.maxWidth = `${Math.max(...rooms) - clear - 3 * LABEL_GAP}px`;
   });
 }
 
