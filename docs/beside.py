@@ -14,28 +14,21 @@ import argparse
 import json
 import random
 import re
-import socket
 import statistics
 import subprocess
-import sys
 import tempfile
-import time
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from roseplay.extras.bench.server_process import ROSEPLAY, ServerProcess
+
 PROMPT, ANSWER = 128, 64  # tokens
 PROMPTS = (128, 512, 2000)  # lengths of single prompts
-REQUESTS = {1: 8, 8: 32, 32: 32}  # sent at so many streams; llama.cpp closes connections that are used often
-START_S = 900
+REQUESTS = {1: 8, 8: 32, 32: 32}  # sent at so many streams; of 96 at 32, some to llama.cpp failed
 Samples = dict[tuple[str, ...], list[float]]  # by a table's name, its row and its column
-
-
-def roseplay(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "roseplay", *arguments]
 
 
 # -- bare
@@ -45,7 +38,7 @@ def decode(options: argparse.Namespace, *sizes: str) -> list[dict[str, Any]]:
     """Returns the figures of each combination of sizes."""
     shared = ["--model", str(options.gguf), "--threads", str(options.threads)]
     with tempfile.NamedTemporaryFile() as file:
-        command = roseplay("bench", "decode", *shared, *sizes, "--json", file.name)
+        command = [*ROSEPLAY, "bench", "decode", *shared, *sizes, "--json", file.name]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return list(json.load(file)["cells"])
 
@@ -77,87 +70,60 @@ def bare_llama(options: argparse.Namespace, samples: Samples) -> None:
 # -- through the API
 
 
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
-
-
-def commands(options: argparse.Namespace) -> dict[str, list[str]]:
-    """Returns each server's command, without its port."""
+def servers(options: argparse.Namespace) -> Iterator[tuple[str, ServerProcess]]:
+    """Starts each server, and yields it with its name once it answers."""
     threads, most = str(options.threads), str(max(REQUESTS))
     served = ["--threads", threads, "--num-blocks", "1025", "--max-batch-size", most]
-    servers: dict[str, list[str]] = {}
     if options.llama:
         context = str(max(REQUESTS) * 512)  # texts of random tokens may be read as more of them
         sizes = ["-t", threads, "-tb", threads, "-np", most, "-c", context, "--no-webui"]
-        servers["llama.cpp, Q4_0"] = [str(options.llama / "llama-server"), "-m", str(options.gguf), *sizes]
-        servers["roseplay, Q4_0"] = roseplay("serve", "--model", str(options.gguf), *served)
-    if options.vllm:
-        sizes = ["--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", most]
-        servers["vLLM, bfloat16"] = [str(options.vllm), "serve", str(options.checkpoint), *sizes]
-        servers["roseplay, bfloat16"] = roseplay("serve", "--model", str(options.checkpoint), *served)
-    return servers
+        program = [str(options.llama / "llama-server"), "-m", str(options.gguf)]
+        yield "llama.cpp, Q4_0", ServerProcess(program, sizes)
+        yield "roseplay, Q4_0", ServerProcess([*ROSEPLAY, "serve"], ["--model", str(options.gguf), *served])
+    sizes = ["--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", most]
+    yield "vLLM, bfloat16", ServerProcess([str(options.vllm), "serve", str(options.checkpoint)], sizes)
+    yield "roseplay, bfloat16", ServerProcess([*ROSEPLAY, "serve"], ["--model", str(options.checkpoint), *served])
 
 
-@contextmanager
-def serving(command: list[str]) -> Iterator[str]:
-    """Runs a server; gives its address once it answers."""
-    port = free_port()
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
-        try:
-            until = time.monotonic() + START_S
-            while not answers(f"http://127.0.0.1:{port}/health"):
-                if process.poll() is not None or time.monotonic() > until:
-                    log.seek(0)
-                    raise RuntimeError(f"{command[0]} did not start:\n{log.read().decode()[-4000:]}")
-                time.sleep(1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-
-
-def answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=5) as reply:
-            return reply.status == 200
-    except OSError:
-        return False
-
-
-def model_of(address: str) -> str:
-    with urllib.request.urlopen(f"{address}/v1/models", timeout=30) as reply:
-        return str(json.load(reply)["data"][0]["id"])
-
-
-def load(options: argparse.Namespace, address: str, streams: int, requests: int) -> dict[str, Any]:
+def load(options: argparse.Namespace, server: ServerProcess, streams: int, requests: int) -> dict[str, Any]:
     """Sends prompts that no server has seen; returns the client's figures."""
     with tempfile.TemporaryDirectory() as folder:
         random_prompts = ["--dataset-name", "random", "--seed", str(random.randrange(2**31))]
         sizes = ["--random-input-len", str(PROMPT), "--random-output-len", str(ANSWER), "--ignore-eos"]
         work = ["--num-prompts", str(requests), "--max-concurrency", str(streams)]
-        names = ["--model", model_of(address), "--tokenizer", str(options.checkpoint)]
+        model = server.http.get("/v1/models").json()["data"][0]["id"]
+        names = ["--model", model, "--tokenizer", str(options.checkpoint)]
         saved = ["--save-result", "--result-dir", folder, "--result-filename", "figures.json"]
-        command = [str(options.vllm), "bench", "serve", "--base-url", address, *names, *random_prompts, *sizes, *work]
+        command = [
+            str(options.vllm),
+            "bench",
+            "serve",
+            "--base-url",
+            server.address,
+            *names,
+            *random_prompts,
+            *sizes,
+            *work,
+        ]
         subprocess.run([*command, *saved], check=True, capture_output=True)
         figures = json.loads((Path(folder) / "figures.json").read_text())
     if figures["completed"] != requests:
         errors = next(filter(None, figures.get("errors", [])), "")
-        raise RuntimeError(f"{address} answered {figures['completed']} of {requests} requests: {errors[-2000:]}")
+        raise RuntimeError(
+            f"{model} at {server.address} answered {figures['completed']} of {requests} requests: {errors[-2000:]}"
+        )
     return dict(figures)
 
 
 def through_apis(options: argparse.Namespace, samples: Samples) -> None:
     with ExitStack() as stack:
-        addresses = {name: stack.enter_context(serving(command)) for name, command in commands(options).items()}
-        for address in addresses.values():
-            load(options, address, max(REQUESTS), max(REQUESTS))
+        served = {name: stack.enter_context(server) for name, server in servers(options)}
+        for server in served.values():
+            load(options, server, max(REQUESTS), max(REQUESTS))
         for turn in range(options.rounds):
             for streams, requests in REQUESTS.items():
-                for name, address in sorted(addresses.items(), reverse=bool(turn % 2)):
-                    figures = load(options, address, streams, requests)
+                for name, server in sorted(served.items(), key=lambda one: one[0], reverse=bool(turn % 2)):
+                    figures = load(options, server, streams, requests)
                     samples["tokens/s", name, f"{streams}"].append(figures["output_throughput"])
                     samples["TPOT p50, ms", name, f"{streams}"].append(figures["median_tpot_ms"])
                     samples["TTFT p50, ms", name, f"{streams}"].append(figures["median_ttft_ms"])

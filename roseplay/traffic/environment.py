@@ -57,7 +57,7 @@ class Machine:
 
 
 def overload(others_s: Callable[[], float | None]) -> Callable[[], bool]:
-    """Returns a function: whether other programs have used most of the processors' time since this call.
+    """Returns a function that returns whether other programs have used most of the CPU time since this call.
 
     Args:
         others_s: as of a ``Machine``; where it does not tell, they have not.

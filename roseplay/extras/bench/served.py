@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from roseplay.extras.bench.runs import BenchmarkError
-from roseplay.extras.bench.server_process import ServerProcess
+from roseplay.extras.bench.server_process import ROSEPLAY, ServerProcess
 
 POLL_S = 0.1  # from one request to the next, as in static/shared/poll.js
 
@@ -23,7 +23,7 @@ class ServedPage(ServerProcess):
     """
 
     def __init__(self, flags: list[str]) -> None:
-        super().__init__("play", flags)
+        super().__init__([*ROSEPLAY, "play"], flags)
         self._parameters = self._named_endpoints()
 
     def call(self, endpoint: str, **arguments: Any) -> Any:

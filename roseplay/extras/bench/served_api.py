@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from roseplay.extras.bench.runs import BenchmarkError
-from roseplay.extras.bench.server_process import ServerProcess, cpu_s
+from roseplay.extras.bench.server_process import ROSEPLAY, ServerProcess, cpu_s
 from roseplay.traffic.metrics import percentile
 
 _CONNECT_WITHIN_S = 60.0
@@ -37,7 +37,7 @@ class ServedApi(ServerProcess):
     """
 
     def __init__(self, flags: list[str]) -> None:
-        super().__init__("serve", ["--grace", "0", *flags])
+        super().__init__([*ROSEPLAY, "serve"], ["--grace", "0", *flags])
         self.model = self.http.get("/v1/models").json()["data"][0]["id"]
 
     def load(self, prompts: Sequence[Any], max_tokens: int, time_limit_s: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A roseplay server in its own process, for benchmarks to measure."""
+"""A server in its own process, for benchmarks to measure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import httpx
 
 from roseplay.extras.bench.runs import BenchmarkError
 
+ROSEPLAY = (sys.executable, "-m", "roseplay")
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_END_WITHIN_S = 30.0
-_ANSWERS_WITHIN_S = 120.0
+_END_WITHIN_S, _ANSWERS_WITHIN_S = 30.0, 120.0
 _LOOK_S = 0.1
 
 
 class ServerProcess:
-    """A roseplay command that serves on a free port of this machine until the context ends.
+    """A program that serves on a free port of this machine until the context ends.
 
     Args:
-        command: ``play`` or ``serve``.
-        flags: of its command line, without ``--port``.
+        program: its command line up to the flags, such as ``[*ROSEPLAY, "serve"]``.
+        flags: the rest, without ``--port``.
 
     Attributes:
         http: sends it requests.
@@ -35,7 +35,7 @@ class ServerProcess:
         BenchmarkError: the server did not start.
     """
 
-    def __init__(self, command: str, flags: list[str]) -> None:
+    def __init__(self, program: list[str], flags: list[str]) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -44,7 +44,7 @@ class ServerProcess:
             base_url=self.address, timeout=_ANSWERS_WITHIN_S, trust_env=False,  # no proxy
             limits=httpx.Limits(max_keepalive_connections=0),
         )  # fmt: skip
-        arguments = [sys.executable, "-m", "roseplay", command, "--port", str(self.port), *flags]
+        arguments = [*program, "--port", str(self.port), *flags]
         with tempfile.TemporaryFile("w+") as output:
             self._process = subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT)
             self.pid = self._process.pid

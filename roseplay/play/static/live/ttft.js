@@ -20,7 +20,7 @@ import { view } from "./view.js";
 let panel = null, legend = "";
 /** @type {import("../shared/records.js").DemoCaption["clients"]} */
 let groups; // what the latest demo measured of its clients, shown until others are answered
-let demoBegan = -Infinity, during = false; // the latest demo, which bursts before it do not belong to
+let demoBegan = -Infinity, during = false; // when the latest demo began, and whether it is playing
 
 export function mount(element) {
   const margin = { l: 38, r: 12, t: 8, b: 18 };
