@@ -33,8 +33,6 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """What an extension offers."""
-
     commands: Mapping[str, Command] = field(default_factory=dict)  # by name
     gpus: Sequence[str] = ()  # names of hardware that is not here, as which engines can run: ``EngineConfig.run_as``
     hardware: str = ""  # what runs as hardware that is not here, an ``engine.hardware.Hardware``

@@ -62,7 +62,6 @@ class LiveRequests:
         self.waiting.put_back(request)
 
     def remove(self, request: Request) -> None:
-        """Remove a request that has ended."""
         waits = request.status is RequestStatus.WAITING
         if not waits:
             self.running.remove(request)

@@ -14,8 +14,6 @@ REPORT_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one stage of a start."""
-
     stage: str  # one of ``STAGES``
     done: int = 0  # counts in ``unit``; ``total`` is None if it is not known
     total: int | None = None

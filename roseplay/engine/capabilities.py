@@ -41,5 +41,4 @@ class Capabilities:
             self.refuse(name)
 
     def adding(self, name: str) -> Capabilities:
-        """Returns these capabilities and the one named."""
         return self.without({absent: reason for absent, reason in self.reasons.items() if absent != name})

@@ -267,7 +267,6 @@ class Engine(EngineOfStreams):
         self._set_paused(True)
 
     def resume(self) -> None:
-        """End a ``pause``."""
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:

@@ -88,8 +88,6 @@ Command = Submit | End | SetKnobs | ClearCache | Pause | Inspect | InspectMemory
 
 @dataclass(slots=True)
 class BlockInfo:
-    """A block at one moment."""
-
     block: int
     state: str  # ``free``, ``cached`` (no holder, still findable), ``active`` (one holder) or ``shared``
     holders: list[int]  # ids of the requests that hold it, in the order in which they took it

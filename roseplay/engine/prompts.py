@@ -181,7 +181,6 @@ def _takes_tool_calls(tokenizer: Any, form: tuple[bool, str | None]) -> bool:
 
 
 def _in_form(messages: Sequence[Mapping[str, Any]], as_text: bool, no_content: str | None) -> list[dict[str, Any]]:
-    """Returns messages with tool calls in one of the forms."""
     formed = [dict(message) for message in messages]
     for message in formed:
         if message.get("tool_calls"):

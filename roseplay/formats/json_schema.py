@@ -115,7 +115,6 @@ def checker(schema: Schema) -> Callable[[Any], None]:
 
 
 def _core_schema(schema: Schema) -> CoreSchema:
-    """Returns the schema as one of pydantic's."""
     core_schema = _CORE_SCHEMAS[schema["type"]](schema)
     return core.nullable_schema(core_schema) if schema.get("null") else core_schema
 

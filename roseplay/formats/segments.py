@@ -25,5 +25,4 @@ def plain(sentence: Iterable[Sequence[str]]) -> str:
 
 
 def as_html(sentence: Segments) -> str:
-    """Returns the sentence as HTML."""
     return "".join(f"<b>{escape(text)}</b>" if style else escape(text) for text, style in sentence)

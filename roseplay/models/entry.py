@@ -34,8 +34,6 @@ _DEQUANTIZED = ("fp8", "mxfp4")  # methods that the loader supports
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model that may be loaded."""
-
     name: str  # the name to display
     model: str  # the argument of ``Engine`` that loads it
     source: str  # where it was found

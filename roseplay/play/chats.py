@@ -68,8 +68,6 @@ class AnswerFigures(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer so far."""
-
     text: str  # of the tokens below; once ended, including text that the end added
     # Where in ``text`` each token ends, in characters; text after the last token's end also belongs to it.
     ends: Sequence[int]

@@ -13,8 +13,6 @@ from roseplay.engine.engine_like import EngineLike
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """An engine that runs elsewhere."""
-
     name: str  # as the page shows it while it connects
     # Connects to it. Called with a function that takes a line on what it waits for, and an event that is set to cancel
     # it. Raises ``EngineStartError``.

@@ -44,8 +44,6 @@ def parse_seen(have: str) -> dict[int, Known]:
 
 
 class Lane:
-    """One lane of a tab."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.chat = Chat()

@@ -24,8 +24,6 @@ _TAB_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 class Playing(Protocol):
-    """A demo that plays in a tab."""
-
     def end(self) -> None:
         """End it and wait until everything is restored; does nothing if the demo itself calls it."""
 

@@ -67,5 +67,4 @@ class Tab:
 
 
 def added_tabs() -> tuple[Tab, ...]:
-    """Returns the tabs that extensions offer."""
     return offered("tab")

@@ -21,7 +21,6 @@ from roseplay.play.web.calls import EVENT
 
 
 def traffic_section() -> None:
-    """Make the section."""
     with gr.Column(elem_classes="rp-sec", min_width=0, elem_id="rp-traffic"):
         section("Traffic", "", "traffic")
         slider("Burst size", "load", 1, MAX_SIZE, DEFAULT_BURST, "burst-size")

@@ -25,8 +25,6 @@ class RecordingError(ValueError):
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run."""
-
     name: str  # the file's name, for messages
     # The first line: ``info``, ``knobs``, ``environment``, ``snapshot``, the time and roseplay's version.
     header: dict[str, Any]

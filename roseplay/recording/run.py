@@ -141,7 +141,6 @@ class Run:
         return next(later, self.knobs.get(name))
 
     def knobs_at(self, t: float) -> dict[str, Any]:
-        """Returns all knobs at a time."""
         return {name: self.setting_at(name, t) for name in self.knobs}
 
     def slow_motion(self, t: float) -> float:
@@ -158,7 +157,6 @@ class Run:
         yield from ((t, changes["slow_motion"][1]) for t, _, changes in self.changes if "slow_motion" in changes)
 
     def of_burst(self, burst: int) -> dict[int, RequestRun]:
-        """Returns the requests of a burst by id."""
         return {request_id: request for request_id, request in self.requests.items() if request.burst == burst}
 
     def arrived_since(self, t: float, kinds: Container[str]) -> list[RequestRun]:
@@ -215,7 +213,6 @@ class Run:
     # -- frames
 
     def take(self, frame: Frame) -> None:
-        """Apply a frame."""
         self.t = frame["t"]
         for event in frame["requests"]:
             if event.event == "submitted":

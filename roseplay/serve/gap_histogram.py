@@ -30,7 +30,6 @@ class GapHistogram(Collector):
         registry.register(self)
 
     def observe(self, values: Iterable[float]) -> None:
-        """Add values."""
         for value in values:
             self._counts[bisect_left(self._bounds, value)] += 1
             self._sum += value

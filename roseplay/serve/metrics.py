@@ -191,7 +191,6 @@ class Metrics:
     # -- events
 
     def take(self, event: TelemetryEvent) -> None:
-        """Count one event."""
         if isinstance(event, StepEvent):
             self._take_step(event)
         elif isinstance(event, RequestEvent) and event.stream is not None:

@@ -49,8 +49,6 @@ def ms(seconds: float | None, digits: int = 2) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Metrics of one played workload."""
-
     requests: int  # number sent, ``completed + aborted + failed + refused``
     completed: int
     aborted: int
@@ -93,7 +91,6 @@ LATENCIES = ("submit", "queue", "ttft", "ttft_from_arrival", "tpot", "itl", "e2e
 
 
 def measure(played: Played) -> Metrics:
-    """Returns the metrics of a played workload."""
     ended = dict.fromkeys(FinishReason, 0)
     completed: list[Stream] = []
     from_arrival: list[float | None] = []

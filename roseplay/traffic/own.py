@@ -40,8 +40,6 @@ _NAMES = "arrival_s, prompt (or prompt_tokens) and answer_tokens"
 
 
 class OwnRequest(NamedTuple):
-    """One request of a file."""
-
     arrival_s: float  # seconds after the first request
     prompt: str | int  # its text, or its length in tokens
     answer_tokens: int  # exact length of the answer

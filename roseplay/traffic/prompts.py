@@ -227,7 +227,6 @@ class PromptMix:
         )
 
     def prompts(self, source: PromptSource, count: int) -> list[Prompt]:
-        """Returns the first ``count`` prompts."""
         return [self.prompt(source, index) for index in range(count)]
 
 

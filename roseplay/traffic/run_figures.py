@@ -9,8 +9,6 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure."""
-
     name: str  # key in documents; ends with the unit
     title: str
     unit: str  # as displayed; "" for a plain count

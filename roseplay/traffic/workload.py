@@ -15,14 +15,11 @@ from roseplay.traffic.prompts import Prompt, PromptMix, PromptSource
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request of a workload."""
-
     at_s: float  # seconds after the start
     prompt: Prompt  # text or token ids
     params: SamplingParams  # its sampling parameters, with a seed of its own if it samples
 
     def of_tenant(self, tenant: str) -> Arrival:
-        """Returns the same request of this tenant."""
         return dataclasses.replace(self, params=dataclasses.replace(self.params, tenant=tenant))
 
 

@@ -48,7 +48,6 @@ def add_worker_flag(parser: Any, default: str) -> None:
 
 
 def add_knob_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``Knobs``."""
     group = parser.add_argument_group("knobs")
     add_field_flags(group, Knobs, leave_out=("slow_motion",), fill=True)
     # Accepted here so that it can be refused with an explanation.
@@ -67,12 +66,10 @@ def add_run_flags(parser: argparse.ArgumentParser, *, repeat_runs: int = 1, keep
 
 
 def add_json_flag(group: Any) -> None:
-    """Add ``--json FILE``."""
     add(group, "--json", None, "write the results to this file as JSON", type=writable_file, metavar="FILE")
 
 
 def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a workload."""
     group = parser.add_argument_group("traffic")
     add(group, "--prompt", "Hello", "text of a prompt; without a tokenizer, a token for each of its words", type=str)
     add_repeats_flag(group)

@@ -36,7 +36,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_page_flags(group: Any, *, others: int, tabs: str) -> None:
-    """Add flags that describe a page in use."""
     flags.add_worker_flag(group, "process")
     flags.add(group, "--lanes", 4, "lanes in which answers stream", type=int, choices=range(1, MAX_LANES + 1))
     flags.add(group, "--others", others, "requests of a burst that stream beside the lanes", type=within(0, flags.MOST))

@@ -20,7 +20,6 @@ class BenchmarkError(RuntimeError):
 
 
 def random_prompts(vocab_size: int, lengths: Iterable[int], seed: int) -> list[list[int]]:
-    """Returns prompts of random token ids."""
     rng = random.Random(seed)
     return [[rng.randrange(3, vocab_size) for _ in range(length)] for length in lengths]
 

@@ -68,7 +68,6 @@ class ServerProcess:
         self.close()
 
     def close(self) -> None:
-        """End the server."""
         self.http.close()
         self._process.terminate()
         try:

@@ -88,7 +88,6 @@ class Experiment(Load, ABC):
         return self.repeats
 
     def point_at(self, setting: Varied, value: Value, load: Load, arm: ArmName = "A") -> Point:
-        """Returns the point of an arm at which a setting has this value."""
         label, knobs = value_text(setting, value), self.arms[arm].knobs
         if len(self.arms) > 1:
             label = f"{arm}, {label}"
@@ -122,7 +121,6 @@ class Comparison(Experiment):
 
     @property
     def most_repeats(self) -> int:
-        """The largest number of repeats."""
         if self.max_spread_pct is None:
             return self.repeats
         fit = MAX_OUTPUT_TOKENS // (len(ARMS) * self.answer_tokens)

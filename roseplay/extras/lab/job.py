@@ -193,7 +193,6 @@ class Job:
                 self.result = self._keep(document)
 
     def _measure_point(self, engines: ArmEngines, point: Point, run: RunProgress) -> None:
-        """Measure a point once and record the run."""
         self._check_stop()
         engine = engines.get(point.arm, point.knobs)
         workload, clients = self._played.make(point.load).workload, point.load.scenario.concurrency

@@ -98,7 +98,6 @@ class Lab:
 
     @property
     def running(self) -> bool:
-        """Whether an experiment is running."""
         return self._job is not None and self._job.running
 
     def start(self, body: Any) -> Job:

@@ -23,15 +23,12 @@ WARM_UP_TOKENS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The traffic to send."""
-
     scenario: Scenario  # with the requested parameters
     traffic: OwnTraffic | None = None  # replaces the scenario's requests
     seed: int = 0  # determines prompts and arrival times
 
     @property
     def answer_tokens(self) -> int:
-        """The number of tokens in all answers."""
         if self.traffic is not None:
             return sum(request.answer_tokens for request in self.traffic.requests)
         return self.scenario.num_requests * self.scenario.max_new_tokens

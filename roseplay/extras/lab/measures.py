@@ -28,7 +28,6 @@ def _per_second(count: float, run: Run) -> float:
 
 
 def _of_requests(key: _Time, percent: float) -> Measure:
-    """Returns a measure of a percentile over requests."""
     return lambda run, _: percentile(sorted(v for r in run["requests"] if (v := r[key]) is not None), percent)
 
 

@@ -27,12 +27,10 @@ Points = Sequence[MeasuredPoint]
 
 
 def arms_of(document: Result) -> dict[ArmName, ArmSettings]:
-    """Returns the arms that a result has, by name."""
     return {arm: document["arms"][arm] for arm in ARMS if arm in document["arms"]}
 
 
 def arm_points(document: SweepResult | FindResult) -> dict[ArmName, Points]:
-    """Returns the points of each arm that was measured."""
     points: dict[ArmName, Points] = {"A": document["points"]}
     return points | {"B": document["b_points"]} if document["kind"] == "sweep" and "b_points" in document else points
 

@@ -93,7 +93,6 @@ def lab_router(host: PageHost) -> APIRouter:
 
 
 def lab_of(host: PageHost) -> Lab:
-    """Returns the lab of the live playground."""
     lab = host.playground.services["lab"]
     assert isinstance(lab, Lab)
     return lab

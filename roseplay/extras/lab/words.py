@@ -42,7 +42,6 @@ def sentences(summary: Summary) -> list[str]:
 
 @singledispatch
 def words_of(finding: Finding) -> Segments:
-    """Returns a finding in words."""
     raise NotImplementedError(f"{type(finding).__name__} has no words")
 
 
@@ -421,7 +420,6 @@ def changes(rows: Sequence[Row]) -> str:
 
 
 def verdict_words(row: Row) -> str:
-    """Returns the verdict on B in words, for tables."""
     return "about the same" if row.exact and row.verdict == "within" else VERDICTS[row.verdict]
 
 

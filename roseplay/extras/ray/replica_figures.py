@@ -37,7 +37,6 @@ class FigureCounter:
         self._prompt = self._cached = self._generated = 0
 
     def take(self, event: TelemetryEvent) -> None:
-        """Count one event."""
         if isinstance(event, StepEvent):
             self._last = event.record
             self._generated += len(event.tokens)
@@ -47,7 +46,6 @@ class FigureCounter:
             self._cached += metrics.saved_tokens
 
     def look(self, unfinished: int) -> ReplicaFigures:
-        """Returns the figures of an engine with ``unfinished`` requests."""
         last, load = self._last, Load.after(self._last, unfinished, self._num_blocks)
         held = last.blocks_active + last.blocks_shared if last is not None else 0
         return ReplicaFigures(

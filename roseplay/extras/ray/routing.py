@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A replica, for one request."""
-
     load: int  # requests that it has not finished
     resident: int  # leading blocks of the prompt that it holds
     held: int = 0  # all blocks that it is known to hold

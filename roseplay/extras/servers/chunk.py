@@ -69,8 +69,6 @@ class _Choice(BaseModel):
 
 
 class Chunk(BaseModel):
-    """The content of a chunk."""
-
     error: Any = None
     choices: Maybe[list[Maybe[_Choice]]] = None
     usage: Maybe[_Usage] = None

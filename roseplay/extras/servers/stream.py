@@ -27,7 +27,6 @@ class HttpStream(Stream):
     in_steps = False
 
     def push_piece(self, text: str, time_ns: int, tokens: int) -> None:
-        """Take a piece of the answer."""
         self.text += text
         for _ in range(tokens):
             self.metrics.took(time_ns)

@@ -47,7 +47,6 @@ class Evidence:
 
     @property
     def label(self) -> str:
-        """Returns the label that figures carry."""
         error = f" (error {percent_text(100 * self.errors.median, 1)})" if self.calibrated_on else ""
         return f"{self.kind}{error}"
 

@@ -23,8 +23,6 @@ class SimulationError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPU:
-    """One kind of GPU."""
-
     name: Name
     title: Name
     memory_gib: GiB  # memory in GiB, as drivers report it

@@ -13,8 +13,6 @@ from roseplay.extras.simulation.step_summaries import StepSummaries
 
 
 class SimulatedRequest(NamedTuple):
-    """One request of the traffic."""
-
     at_s: float  # seconds after the beginning; without effect if clients send one request after the other
     token_ids: Sequence[int]  # its prompt
     answer_tokens: int  # exact length of its answer
@@ -24,8 +22,6 @@ class SimulatedRequest(NamedTuple):
 
 @dataclass(slots=True)
 class RequestTimes:
-    """What happened to one request."""
-
     arrived_ns: int  # its arrival, in ns of virtual time
     prompt_tokens: int
     # The first and last of each run of consecutive steps in which it got a token.
@@ -45,8 +41,6 @@ class RequestTimes:
 
 @dataclass(slots=True, kw_only=True)
 class Simulated:
-    """The outcome of a simulation."""
-
     requests: list[RequestTimes] = field(default_factory=list)  # in the order of the traffic
     # ``[steps]`` int64, when each step ended, in ns of virtual time.
     ends_ns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))

@@ -13,8 +13,6 @@ from roseplay.extras.simulation.limits import Seconds, Streams, Tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One measured duration."""
-
     # ``itl`` (median gap between tokens of a closed loop), ``tpot`` (its mean), ``step`` (one step), ``unloaded ttft``
     # (first token on an idle server) or ``saturated`` (``tpot`` where the requests need more KV blocks than there are).
     measured: Literal["itl", "tpot", "step", "unloaded ttft", "saturated"]

@@ -45,7 +45,6 @@ class Point(Measurement):
 
 @cache
 def published() -> tuple[Point, ...]:
-    """Returns all points."""
     return tuple(point for group in json.loads(_FILE.read_text("utf-8")) for point in _of_group(group))
 
 

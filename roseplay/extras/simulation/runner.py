@@ -175,7 +175,6 @@ class SimulatedRunner:
         return self.text[self._place(request)]
 
     def tokens(self, request: Request, count: int) -> Sequence[int]:
-        """Returns the request's next ``count`` tokens."""
         place = self._place(request)
         if place + count > len(self._repeated):
             self._repeated = self.text * (2 * (place + count) // len(self.text) + 1)

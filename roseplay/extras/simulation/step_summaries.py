@@ -34,7 +34,6 @@ class StepSummaries:
         return len(self._columns[-1]) < len(self._columns[0])
 
     def add(self, start_ns: int, end_ns: int, prompt_tokens: int, decode_tokens: int) -> None:
-        """Add a step."""
         for column, value in zip(self._work, (start_ns, end_ns, prompt_tokens, decode_tokens), strict=True):
             column.append(value)
 

@@ -35,8 +35,6 @@ Submit = Callable[[list[int], SamplingParams], TrackedRequest]
 
 @dataclass(frozen=True, slots=True)
 class ClientSize:
-    """What each client sends."""
-
     prompt: int  # tokens
     answer: int
     fit: int  # number of clients for whose requests the KV blocks have room

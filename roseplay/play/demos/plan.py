@@ -30,8 +30,6 @@ _OVERFULL = 1.25  # times the pool's tokens, so that memory does run out
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A demo for one model."""
-
     demo: Demo  # with the bursts and knobs to be played
     seconds: tuple[float, ...]  # approximate length of each scene
     slow_motion: float  # the factor

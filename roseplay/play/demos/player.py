@@ -276,7 +276,6 @@ class _Play:
         self._publish(None)
 
     def _play(self, number: int, scene: Scene) -> Caption:
-        """Play one scene; returns its caption."""
         self.skip.clear()
         begun = self._context.now_ms()
         if scene.knobs:

@@ -117,8 +117,6 @@ def reading(*caption: Forms, **parts: Any) -> Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A demo."""
-
     name: str  # in addresses and events
     title: str
     shows: str  # what it shows, in a few words

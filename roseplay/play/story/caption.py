@@ -76,7 +76,6 @@ def longest(sentences: Iterable[Forms]) -> Caption:
 
 
 def figures_in(told: Caption) -> dict[str, str]:
-    """Returns the figures that a caption names."""
     return {segment.figure: segment.text for segment in told if segment.figure}
 
 

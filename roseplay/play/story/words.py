@@ -161,7 +161,6 @@ def guesses(facts: BurstFacts) -> Caption:
 
 
 def how_it_goes(facts: SteadyFacts) -> Caption:
-    """Returns how the traffic was answered."""
     figures = {
         **({"own": many(facts.sent, "request")} if facts.own else {"rate": f"{facts.rate:.2g}"}),
         "seconds": whole(facts.seconds) if facts.seconds >= 2 else f"{facts.seconds:.1f}",
@@ -193,7 +192,6 @@ def _slow(facts: SteadyFacts) -> str:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Returns the settings that differ."""
     return [name for name, value in before.items() if now.get(name) != value]
 
 

@@ -59,7 +59,6 @@ def endpoints(host: PageHost) -> list[Endpoint]:
 
 
 def add_endpoints(host: PageHost) -> None:
-    """Add the endpoints to the page that is being built."""
     add_events({endpoint: _about(endpoint) for endpoint in endpoints(host)})
     chat = Prompts(host).chat
     gr.api(chat, api_description=_about(chat), concurrency_limit=None)
@@ -272,7 +271,6 @@ def _numbers(lanes: list[int], all_of_them: int = DEFAULT_LANES) -> list[int]:
 
 
 def _given(**settings: Any) -> dict[str, Any]:
-    """Returns the settings that were given."""
     return read({name: value for name, value in settings.items() if value is not None})
 
 

@@ -25,7 +25,6 @@ GZIP_FROM = 1000  # bytes of a poll's reply; its rows of numbers shrink to a thi
 
 
 def engine_router(host: PageHost) -> APIRouter:
-    """Returns the routes."""
     router = APIRouter(prefix="/ui", dependencies=[NO_STORE])
 
     @router.get("/delta")

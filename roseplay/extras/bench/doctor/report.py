@@ -36,7 +36,6 @@ class Findings:
         return asdict(self)
 
     def text(self) -> str:
-        """Returns the findings as text for a terminal."""
         versions = ", ".join(f"{name} {version or '(not installed)'}" for name, version in self.versions.items())
         lines = [*_entry("versions", versions), ""]
         for device in self.devices:

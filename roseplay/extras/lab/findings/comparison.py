@@ -26,8 +26,6 @@ Rows = Mapping[str, Row]
 
 
 class Effect(Finding):
-    """What B changes."""
-
     row: Row | None  # the watched figure if it is clear, otherwise B's largest gain, if there is one
     watched: Row | None  # the watched figure, if ``row`` is another or ``None``
     once: bool  # whether a single measured run of each arm says nothing about the spread
@@ -64,7 +62,6 @@ class WideSpread(Finding):
 
 
 def comparison_findings(document: ComparisonResult) -> tuple[Summary, list[Finding]]:
-    """Returns the ``summary`` of a comparison's result and its findings."""
     limits, scenario = document["limits"], SCENARIOS.get(document["scenario"])
     about = () if scenario is None else (scenario.watch, scenario.price)
     rows = _rows(document, limits)
@@ -91,7 +88,6 @@ def comparison_findings(document: ComparisonResult) -> tuple[Summary, list[Findi
 
 
 def watched_values(runs: Sequence[Run], name: str, limits: Limits) -> dict[ArmName, list[float | None]]:
-    """Returns a figure in the runs of each arm."""
     return {arm: [{**MEASURES, **OF_TENANTS}[name](run, limits) for run in runs if run["arm"] == arm] for arm in ARMS}
 
 

@@ -29,8 +29,6 @@ Unknown = Literal["one_run", "saturated", "unbounded", "not_simulated"]
 
 
 class Regret(Finding):
-    """The regret of an answer."""
-
     setting: Varied
     figure: FigureName  # what the answer is for, see ``OBJECTIVE``
     pct: float | None  # at most, in percent of that figure
@@ -102,7 +100,6 @@ def _unknown(answer: MeasuredPoint, tried: Points, regret: Regret) -> Unknown | 
 
 
 def _under(case: Case, point: MeasuredPoint) -> MeasuredPoint:
-    """Returns the point as it is in this case."""
     return point if case == "runs" else {**point, "runs": [point[case]]}
 
 

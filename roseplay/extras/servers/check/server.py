@@ -68,11 +68,9 @@ class Server(Control):
         return [card.id for card in models_in(reply)]
 
     def chat(self, content: str = "What is a cache?", **fields: Any) -> Reply:
-        """Ask one question."""
         return self.post("/v1/chat/completions", self._chat_body(content, fields))
 
     def complete(self, prompt: Any = "Once upon a time", **fields: Any) -> Reply:
-        """Request the completion of one prompt."""
         return self.post("/v1/completions", {"model": self.model, "prompt": prompt, "max_tokens": 8, **fields})
 
     def _chat_body(self, content: str, fields: Mapping[str, Any]) -> dict[str, object]:

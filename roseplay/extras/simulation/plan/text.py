@@ -17,7 +17,6 @@ _SHOWN_POINTS = 4
 
 
 def table(tried: Sequence[Tried], limits: Limits) -> Iterator[str]:
-    """Yields the lines of the table."""
     rows = [_COLUMNS, *(_row(one, limits) for one in tried)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     for row in rows:
