@@ -334,7 +334,6 @@ class Engine(EngineOfStreams):
 
     @property
     def overdue(self) -> str | None:
-        """One line that says what is wrong, as far as is known without asking the worker; ``None`` if nothing is."""
         if not self.alive:
             return self._broken or "the engine is closed"
         if self._restarting is not None:

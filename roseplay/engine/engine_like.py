@@ -176,7 +176,6 @@ class EngineOfStreams(ABC):
     def close(self) -> None: ...
 
     def abort_all(self) -> int:
-        """End every unfinished request; returns how many there were."""
         return sum(self.abort(stream.request_id) for stream in self._live.live())
 
     @property

@@ -59,7 +59,6 @@ class CauseCounter:
             self._new[request_id] = time_ns
 
     def forget(self, request_id: int) -> None:
-        """Drop a request that has ended."""
         with self._lock:
             self._new.pop(request_id, None)
             self._waits.pop(request_id, None)

@@ -121,7 +121,6 @@ class EngineHost:
         return self.playground.chats
 
     def knobs(self) -> dict[str, Any]:
-        """Returns the engine's knobs; before it is live, its initial ones."""
         return dict(self.playground.knobs() if self.live else self._start.knobs)
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,11 +225,9 @@ class Playground:
         return describe_prompt(tracked, self.requests.registry, self.engine.tokenizer, tab_id=tab_id)
 
     def recording(self, tab_id: str = "") -> Iterator[bytes]:
-        """Yields the run so far, line by line, with only the texts of this tab's requests."""
         return self._recorder.lines(tab_id)
 
     def recorded(self) -> dict[str, object]:
-        """Returns how much of the run has been kept, see ``Recorder.figures``."""
         return self._recorder.figures()
 
     def _about(self) -> dict[str, object]:
@@ -240,7 +238,6 @@ class Playground:
     # -- polls
 
     def delta(self, since: int, *, boot: str = "", tab_id: str = "", have: str = "") -> bytes:
-        """Returns the reply to one poll, as JSON."""
         tab = self.tabs.renew(tab_id) if tab_id else None
         own: dict[str, object] = {"lanes": tab.updates(have, self.engine.clock.now_ns(), self._time.ms) if tab else []}
         own |= {kind: loop.figures() for kind, loop in tab.traffic.items()} if tab else {}

@@ -44,7 +44,6 @@ class Requests:
         return tracked
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort``; returns false if it is unknown or has ended."""
         if not self.engine.abort(request_id):
             return False
         tracked = self.registry.get(request_id)

@@ -45,7 +45,6 @@ class ServedEngine:
         self.boot_id = uuid.uuid4().hex[:12]
 
     def set_knobs(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change some knobs and return all of them; raises ``ValueError``, which names what is wrong."""
         return self.engine.set_knobs(**changes).to_dict()
 
 

@@ -97,7 +97,6 @@ class Monitor:
             self.rejected()
 
     def rejected(self) -> None:
-        """Count a request that was refused because the queue is full."""
         self._engine_metrics().rejected()
 
     def exposition(self) -> bytes:

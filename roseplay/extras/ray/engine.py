@@ -107,11 +107,9 @@ class RayEngine(EngineElsewhere):
 
     @property
     def room(self) -> int:
-        """Number of further requests that may wait."""
         return max(0, self._max_waiting - self._live.num_waiting)
 
     def abort(self, request_id: int) -> bool:
-        """End a request with ``abort``; returns false if it is unknown or has ended."""
         stream = self._live.get(request_id)
         return stream is not None and stream.call is not None and stream.call.cancel()
 

@@ -293,12 +293,10 @@ class HttpEngine(EngineElsewhere):
 
     @property
     def overdue(self) -> str | None:
-        """One line on what is known to be wrong with the server, without asking it; ``None`` while it is healthy."""
         return "the engine is closed" if self._closed else self._monitor.wrong
 
     @property
     def client_delay(self) -> str | None:
-        """One line on why this process, not the server, increases latencies; ``None`` while it does not."""
         return self._connection.lateness.words
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S, *, reason: str | None = None) -> None:

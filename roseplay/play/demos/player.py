@@ -221,7 +221,6 @@ class _Play:
         self.thread = threading.Thread(target=self._run, name="roseplay-demo", daemon=True)
 
     def end(self) -> None:
-        """End it and wait until everything is restored; does nothing on its own thread."""
         if self.thread is not threading.current_thread():
             self.stopping.set()
             self.thread.join(_END_S)

@@ -136,7 +136,6 @@ class BurstWatch:
         self._now = 0.0
 
     def take(self, frame: Frame) -> None:
-        """Take a frame that the run has taken."""
         self._now = frame["t"]
         self._begun = self._now if self._begun is None else self._begun
         figures = frame.get("burst")

@@ -43,7 +43,6 @@ class SteadyWatch:
         self._worst: deque[tuple[int, float]] = deque(maxlen=_KEEP_S)  # (second, longest gap)
 
     def take(self, frame: Frame) -> None:
-        """Take a frame that the run has taken."""
         for request_id, event, t, _ in frame["requests"]:
             if event == "submitted" and self._run.requests[request_id].kind in KINDS:
                 self.latest = max(self.latest, t)
