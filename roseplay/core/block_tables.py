@@ -219,8 +219,7 @@ class BlockTables:
 
     def name_state(self, request: Request) -> None:
         """Make a state kept under ``UNKNOWN`` findable, now that its last token is known."""
-        key = self._end(request)
-        if key is not None:
+        if (key := self._end(request)) is not None:
             self.states.name(key, request)
 
     def _end(self, request: Request) -> Key | None:

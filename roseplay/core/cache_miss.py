@@ -90,8 +90,7 @@ class Siblings:
 
     def nearest(self, parent: Hashable, tokens: tuple[int, ...]) -> tuple[int, ...] | None:
         """Returns the content behind ``parent`` with the longest common prefix, or None."""
-        following = self._following.get(parent)
-        if following is None:
+        if (following := self._following.get(parent)) is None:
             return None
         at = bisect_left(following, tokens)  # the nearest one is a neighbour in sorted order
         return max(following[max(0, at - 1) : at + 1], key=lambda other: common(other, tokens))

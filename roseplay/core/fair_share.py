@@ -140,8 +140,7 @@ class FairShare(Policy):
     # -- counting
 
     def _of(self, request: Request) -> _Tenant:
-        tenant = self._tenants.get(request.sampling.tenant)
-        if tenant is None:
+        if (tenant := self._tenants.get(request.sampling.tenant)) is None:
             tenant = self._tenants[request.sampling.tenant] = _Tenant()
         return tenant
 
@@ -152,8 +151,7 @@ class FairShare(Policy):
         """
         computed = request.num_prompt_tokens - request.num_cached_tokens - request.num_shared_tokens
         service = PROMPT_WEIGHT * computed + ANSWER_WEIGHT * request.num_output_tokens
-        charged = self._charged.get(request.request_id)
-        if charged is None:
+        if (charged := self._charged.get(request.request_id)) is None:
             self._of(request).num_admitted += 1
             charged = service
         self._of(request).counter += max(0, service - charged)

@@ -89,8 +89,7 @@ class HostBlocks:
 
     def drop(self, request: Request) -> Swapped | None:
         """Free the request's host blocks; returns what they held."""
-        swapped = self.swapped.pop(request.request_id, None)
-        if swapped is not None:
+        if (swapped := self.swapped.pop(request.request_id, None)) is not None:
             self._freed += reversed(swapped.blocks)
         return swapped
 

@@ -92,8 +92,7 @@ class PrefixCache:
         entry = self._nodes.get((parent, tokens)) or self._tails.get((parent, tokens))
         if entry is not None and entry.pending_step != COMMITTED:
             return Miss(MissReason.COMPUTING, start, start, entry.request_id)
-        lost = self._lost.find(history_of(parent), tokens)
-        if lost is not None:
+        if (lost := self._lost.find(history_of(parent), tokens)) is not None:
             return Miss(lost[1], start, start, step_id=lost[0])
         nearest = self._siblings.nearest(parent, tokens)
         sibling = None if nearest is None else self._nodes.get((parent, nearest)) or self._tails[parent, nearest]
@@ -123,8 +122,7 @@ class PrefixCache:
         self, parent: Node | None, tokens: tuple[int, ...], block: int, pending_step: int, request_id: int
     ) -> Node:
         """Make a full block of a request findable. Returns its node, or the existing node with the same content."""
-        known = self._nodes.get((parent, tokens))
-        if known is not None:
+        if (known := self._nodes.get((parent, tokens))) is not None:
             return known
         node = Node(parent, tokens, block, pending_step, request_id)
         self._nodes[parent, tokens] = node
@@ -147,8 +145,7 @@ class PrefixCache:
         save_logits: bool,
     ) -> int | None:
         """Make the end of a finished prompt findable; returns the key to save its logits under, or None."""
-        tail = self._tails.get((parent, tokens))
-        if tail is None:
+        if (tail := self._tails.get((parent, tokens))) is None:
             tail = Tail(parent, tokens, block, pending_step, request_id)
             self._tails[parent, tokens] = tail
             self._siblings.add(parent, tokens)
@@ -221,8 +218,7 @@ class PrefixCache:
         Args:
             reason: what ``explain`` will say of those that were committed; None if it should not know of them.
         """
-        node = self._node_of_block.get(block)
-        if node is not None:
+        if (node := self._node_of_block.get(block)) is not None:
             self._remove_node(node, reason)
         for tail in list(self._tails_of_block.get(block, ())):
             self._remove_tail(tail, reason)

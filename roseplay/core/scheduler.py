@@ -107,8 +107,7 @@ class Scheduler:
 
     def end(self, request_id: int, reason: FinishReason) -> Request | None:
         """End a live request, release its blocks and return it; returns None if no live request has this id."""
-        request = self.requests.get(request_id)
-        if request is not None:
+        if (request := self.requests.get(request_id)) is not None:
             self._finish(request, reason)
         return request
 

@@ -181,8 +181,7 @@ class StateSnapshots:
 
     def drop(self, key: Key) -> None:
         """Drop the state under ``key``, if there is one, because the entry it belongs to is no longer findable."""
-        state = self._kept.pop(key, None)
-        if state is None:
+        if (state := self._kept.pop(key, None)) is None:
             return
         self._changed[state.slot] = _NOTHING
         if state.pending_step == COMMITTED:  # else the step being scheduled still writes there

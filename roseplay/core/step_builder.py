@@ -154,8 +154,7 @@ class StepBuilder:
                 break
             request = requests.waiting.head
             match = self._match(request, lookup)
-            obstacle = self._obstacle(request, match, budget)
-            if obstacle:
+            if obstacle := self._obstacle(request, match, budget):
                 step.held_by = obstacle
                 break
             requests.admit(request)
@@ -259,8 +258,7 @@ class StepBuilder:
         step.entries.append(entry)
         if request.lacks_prompt_logprobs:
             first = max(start, request.num_prompt_logprobs) + 1  # it may have some from before a preemption
-            positions = range(first, min(start + num_tokens + 1, request.num_prompt_tokens))
-            if positions:
+            if positions := range(first, min(start + num_tokens + 1, request.num_prompt_tokens)):
                 step.prompt_logprobs[index] = positions
         keep, share = self._knobs.prefix_cache, self._knobs.same_step_sharing
         if keep or share:

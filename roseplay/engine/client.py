@@ -463,8 +463,7 @@ class Engine(EngineOfStreams):
 def _receive(reference: weakref.ref[Engine]) -> None:
     """Run the receiver thread. It holds the engine only while it handles an event, so an unused engine is collected."""
     while True:
-        engine = reference()
-        if engine is None:
+        if (engine := reference()) is None:
             return
         try:
             goes_on = engine._receive_once()

@@ -50,8 +50,7 @@ def token_bytes(tokenizer: Any, token_id: int) -> bytes | None:
 
     ``None`` if there is no such token, or if the tokenizer does not tell its bytes.
     """
-    name = tokenizer.convert_ids_to_tokens(token_id)
-    if name is None:
+    if (name := tokenizer.convert_ids_to_tokens(token_id)) is None:
         return None
     decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
     before = tokenizer.encode("a", add_special_tokens=False)  # at the beginning of a text, spaces may be dropped

@@ -55,8 +55,7 @@ class GrammarChecks:
         """
         future: Future[int] = Future()
         with self._changed:
-            verdict = self._known.get(_key(structure))
-            if verdict is None:
+            if (verdict := self._known.get(_key(structure))) is None:
                 self._waiting.setdefault(structure, []).append(future)
                 self._changed.notify()
                 if not self._runs:

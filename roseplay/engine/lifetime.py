@@ -34,8 +34,7 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
     reference = weakref.WeakMethod(method)
 
     def call(*args: Any) -> None:
-        target = reference()
-        if target is not None:
+        if (target := reference()) is not None:
             target(*args)
 
     return call

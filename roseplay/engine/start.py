@@ -29,8 +29,7 @@ TokenizerOpener = Callable[[Any, EngineConfig], Any]
 def apply_settings(config: EngineConfig, knobs: Knobs, settings: dict[str, Any]) -> tuple[EngineConfig, Knobs]:
     """Returns both with ``settings`` applied by name; raises ``EngineStartError`` for an unknown name or bad value."""
     config_names, knob_names = settings_of(EngineConfig).keys(), settings_of(Knobs).keys()
-    unknown = sorted(set(settings) - config_names - knob_names)
-    if unknown:
+    if unknown := sorted(set(settings) - config_names - knob_names):
         raise EngineStartError(f"unknown setting {', '.join(unknown)}: use a field of EngineConfig or Knobs")
     try:
         config = dataclasses.replace(config, **{k: v for k, v in settings.items() if k in config_names})

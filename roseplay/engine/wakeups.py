@@ -40,7 +40,6 @@ _of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = weakr
 def wakeups() -> Wakeups:
     """Returns the ``Wakeups`` of the running event loop."""
     loop = asyncio.get_running_loop()
-    instance = _of_loops.get(loop)
-    if instance is None:
+    if (instance := _of_loops.get(loop)) is None:
         instance = _of_loops[loop] = Wakeups(loop)
     return instance

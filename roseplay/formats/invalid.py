@@ -113,8 +113,7 @@ def fault_text(fault: Mapping[str, Any], document: str = "", *, skip: int) -> st
             return one_line(f"{where} must be a JSON object, not {shown(fault['input'])}")
         case "value_error":
             return one_line(f"{where}: {fault['ctx']['error']}" if where else fault["ctx"]["error"])
-    should = _SHOULD.get(fault["type"])
-    if should is None:
+    if (should := _SHOULD.get(fault["type"])) is None:
         return one_line(f"{where}: {fault['msg']}, not {shown(fault['input'])}")
     limits = {
         name: f"{value:.15g}" if isinstance(value, float) else value for name, value in fault.get("ctx", {}).items()

@@ -130,8 +130,7 @@ class Search:
         for place in self.places.ollama:
             manifests = place / "manifests"
             for file in self._files(manifests, suffix=""):
-                blob = _model_blob(file, place / "blobs")
-                if blob is not None:
+                if (blob := _model_blob(file, place / "blobs")) is not None:
                     yield partial(of_gguf, blob, name=_ollama_name(file.relative_to(manifests).parts), source="Ollama")
 
     def _files(self, folder: Path, suffix: str = ".gguf", depth: int = DEPTH) -> Iterator[Path]:

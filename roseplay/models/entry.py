@@ -89,8 +89,7 @@ def _of_checkpoint(folder: Path, *, name: str, model: str, source: str) -> Model
 def of_gguf(file: Path, *, name: str | None = None, model: str | None = None, source: str) -> ModelEntry | None:
     """Returns the entry of a GGUF file, for a split model its first part; None for a file such as a vision encoder."""
     stat = file.stat()
-    fields = _of_gguf(file, stat.st_mtime_ns, stat.st_size)
-    if fields is None:
+    if (fields := _of_gguf(file, stat.st_mtime_ns, stat.st_size)) is None:
         return None
     entry = {**fields, "name": name or model_name(file), "model": model or str(file), "source": source}
     return ModelEntry(**entry)
@@ -195,8 +194,7 @@ def _refused(folder: Path, files: Sequence[Path], method: str | None) -> str | N
         return "its weights are not on this machine"
     index = next(folder.glob("*.safetensors.index.json"), None)
     needed = indexed_files(index) if index is not None else set()
-    absent = sorted(name for name in needed if not (folder / name).is_file())
-    if absent:
+    if absent := sorted(name for name in needed if not (folder / name).is_file()):
         return f"{len(absent)} of its {len(needed)} files of weights are missing, {absent[0]} for one"
     if method is not None and method not in _DEQUANTIZED:
         return f"its weights are quantized by {method}, which is not supported; give a checkpoint that is not quantized"

@@ -73,8 +73,7 @@ def read(changes: Mapping[str, Any]) -> dict[str, Any]:
     string per line in which ``\\n`` stands for a line break. Raises ``ValueError`` for an unknown name or an invalid
     number.
     """
-    unknown = sorted(set(changes) - set(NAMES))
-    if unknown:
+    if unknown := sorted(set(changes) - set(NAMES)):
         raise ValueError(f"unknown setting {', '.join(unknown)}: the settings are {', '.join(NAMES)}")
     return {name: _read(name, value) for name, value in changes.items()}
 

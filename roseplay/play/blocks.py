@@ -34,8 +34,7 @@ class BlockTabs:
             self._tabs.pop(change.block, None)
             self._unregistered.pop(change.block, None)
         if change.owner >= 0:
-            tracked = self._registry.get(change.owner)
-            if tracked is not None:
+            if (tracked := self._registry.get(change.owner)) is not None:
                 self._tabs[change.block] = tracked.tab
             else:
                 self._unregistered[change.block] = change.owner

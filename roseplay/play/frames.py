@@ -241,8 +241,7 @@ class FrameBuilder:
 
     def _request(self, event: telemetry.RequestEvent, frame: Frame) -> None:
         stream = event.stream
-        tracked = self._registry.find(event.request_id, stream)
-        if tracked is None:
+        if (tracked := self._registry.find(event.request_id, stream)) is None:
             if stream is not None:
                 self._held.append(event)
             return

@@ -295,7 +295,6 @@ class Playground:
         self._speed.take(events)
         if any(service.running for service in self.services.values()):
             self.demos.interrupt()
-        made = self._builder.tick(events, self.traffic.newest_burst, self.demos.take_news())
-        if made:
+        if made := self._builder.tick(events, self.traffic.newest_burst, self.demos.take_news()):
             self.requests.registry.forget(self._time.zero_ns + int((self._time.now() / 1000 - KEEP_S) * 1e9))
         return made

@@ -46,7 +46,6 @@ class Requests:
     def abort(self, request_id: int) -> bool:
         if not self.engine.abort(request_id):
             return False
-        tracked = self.registry.get(request_id)
-        if tracked:
+        if tracked := self.registry.get(request_id):
             tracked.stopping = True
         return True

@@ -150,8 +150,7 @@ class Tabs:
 
     def renew(self, tab_id: str) -> Tab | None:
         """Returns the tab with its lease renewed; ``None`` if it is unknown."""
-        tab = self._tabs.get(tab_id)
-        if tab is not None:
+        if (tab := self._tabs.get(tab_id)) is not None:
             tab.last_seen = self._clock()
         return tab
 

@@ -40,8 +40,7 @@ def itl(run: RecordedRun) -> go.Figure:
     words = []
     ordered = sorted(ms for *_, ms in gaps)
     for percent, dash in _DASHES.items():
-        value = percentile(ordered, percent)
-        if value is not None:
+        if (value := percentile(ordered, percent)) is not None:
             figure.add_hline(value, line={"color": COLOURS["ink3"], "width": 1, "dash": dash})
             words.append(f"p{percent} {value:.1f}")
     figure.update_xaxes(title_text=f"seconds<br>{' · '.join(words)}")  # next to their lines they would overlap
@@ -107,8 +106,7 @@ def kv_blocks(run: RecordedRun) -> go.Figure:
         figure.add_scatter(
             x=ends, y=counts, name=name, mode="lines", stackgroup="pool", line=line, fillcolor=colours[name]
         )
-    full = [step for step in run.steps if step.preempted]
-    if full:
+    if full := [step for step in run.steps if step.preempted]:
         total = run.recording.info.num_blocks - 1
         marker = _marker("diamond", 9, "surface", "ink")
         x = [_seconds(run, step.t0) for step in full]

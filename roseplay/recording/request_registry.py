@@ -164,8 +164,7 @@ class RequestRegistry:
     def _account(self, tracked: TrackedRequest, computed: int, cached: int, shared: int) -> None:
         """Add only what exceeds earlier counts: progress falls back when a preempted request starts again."""
         totals, saved = self.totals, tracked.cached + tracked.shared
-        more = max(0, cached + shared - saved)
-        if more:
+        if more := max(0, cached + shared - saved):
             totals.cached += cached - tracked.cached
             totals.shared += shared - tracked.shared
             totals.blocks_saved += (saved + more) // self._block_size - saved // self._block_size

@@ -40,8 +40,7 @@ def submits(scope: Any) -> None:
     This happens before the engine takes the request: counted twice, it would keep out another request for which there
     is room, while the engine itself refuses one that was admitted in excess.
     """
-    arrival = scope.get(_ARRIVAL)
-    if arrival is not None:
+    if (arrival := scope.get(_ARRIVAL)) is not None:
         arrival.over()
 
 

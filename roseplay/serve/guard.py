@@ -75,8 +75,7 @@ class Guard:
         headers = Headers(scope=scope)
         shares = self._shares(scope, headers)
         send = self._sending(send, readable=shares)
-        refusal = self._refusal(headers, scope.get("method", "WEBSOCKET"), shares=shares)
-        if refusal:
+        if refusal := self._refusal(headers, scope.get("method", "WEBSOCKET"), shares=shares):
             await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
             return
         await (self._shared if shares else self._app)(scope, receive, send)

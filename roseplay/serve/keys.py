@@ -49,8 +49,7 @@ class KeyGate:
             return
         headers, path, http = Headers(scope=scope), scope["path"], scope["type"] == "http"
         if http and path == PATH:
-            response = await self._take_form(scope, receive)
-            if response is not None:
+            if (response := await self._take_form(scope, receive)) is not None:
                 await response(scope, receive, send)
         elif self._has_key(scope):
             await self._app(scope, receive, send)

@@ -118,8 +118,7 @@ class Scenario:
             ValueError: an unknown parameter, or a bad value.
         """
         names = {*self.params(), *_OPTIONAL}
-        unknown = sorted(set(params) - names)
-        if unknown:
+        if unknown := sorted(set(params) - names):
             raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(names))}")
         changes = validated(Params, dict(params)).model_dump(exclude_unset=True)
         if changes.get("concurrency") is not None:

@@ -158,8 +158,7 @@ def _of_scenario(scenario: Scenario, arm: ArmName, info: EngineInfo | None) -> S
 
 def _changed_arm(body: Mapping[str, Any], arm: ArmName, changes: Settings, info: EngineInfo | None) -> Settings:
     """Returns the arm of the experiment, or of its scenario, with the changes applied."""
-    given = body.get(arm.lower())
-    if given is None:
+    if (given := body.get(arm.lower())) is None:
         scenario = find_scenario(body["scenario"]) if body.get("scenario") not in (None, OWN.name) else OWN
         given = _of_scenario(scenario, arm, info)
     knobs, config = given.get("knobs") or {}, given.get("config") or {}

@@ -188,8 +188,7 @@ class Job:
                 for point, run in self._rounds[number]:
                     self._measure_point(engines, point, run)
         finally:
-            document = self._document()
-            if document is not None:
+            if (document := self._document()) is not None:
                 self.result = self._keep(document)
 
     def _measure_point(self, engines: ArmEngines, point: Point, run: RunProgress) -> None:
@@ -210,8 +209,7 @@ class Job:
             point.whole_runs.append(record)
             return  # a comparison's requests are too much data to publish each time
         point.runs.append(figures(record, self.experiment.limits))
-        so_far = self._document()
-        if so_far is not None:
+        if (so_far := self._document()) is not None:
             so_far.pop("traffic", None)
             self.so_far = so_far
 

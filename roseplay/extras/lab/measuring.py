@@ -128,8 +128,7 @@ def _begun(salt: str, prompt: Any) -> Any:
 def _check(played: Played, time_limit_s: float) -> None:
     if played.stopped is not None:
         raise RunError(f"a run took longer than {time_limit_s:g} s: send less")
-    refused = [outcome.refused for outcome in played.outcomes if outcome.refused is not None]
-    if refused:
+    if refused := [outcome.refused for outcome in played.outcomes if outcome.refused is not None]:
         raise RunError(f"{len(refused)} of {len(played.outcomes)} requests were refused: {refused[0]}")
     cut = [o.stream for o in played.outcomes if o.stream and str(o.stream.finish_reason) not in ("stop", "length")]
     if cut:

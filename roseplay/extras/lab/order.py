@@ -87,8 +87,7 @@ class ArmOrder(Input):
         """Returns the arm of this name, with changes of ``knobs``; raises ``ValueError``."""
         if self.knobs.get("slow_motion", 1) != 1:
             raise ValueError("slow motion stretches times on purpose, so the lab refuses it: leave it at 1")
-        unknown = sorted({*self.config} - {*ARM_CONFIG, "url"})
-        if unknown:
+        if unknown := sorted({*self.config} - {*ARM_CONFIG, "url"}):
             raise ValueError(
                 f"the config of arm {name} cannot have {', '.join(unknown)}: use {', '.join((*ARM_CONFIG, 'url'))}"
             )

@@ -51,8 +51,7 @@ def lab_router(host: PageHost) -> APIRouter:
 
     @router.get("/job")
     def job(id: str = "", have: int = 0) -> dict[str, object]:
-        experiment = lab_of(host).job(id)
-        if experiment is None:
+        if (experiment := lab_of(host).job(id)) is None:
             raise HTTPException(404, "this experiment is not known here: the server started another, or was restarted")
         status, so_far = experiment.status(), experiment.so_far
         if have and so_far and so_far["kind"] != "compare" and sum(row["runs"] for row in point_rows(so_far)) <= have:
@@ -99,8 +98,7 @@ def lab_of(host: PageHost) -> Lab:
 
 
 def _result(lab: Lab, document_id: str) -> Result:
-    document = lab.store.get(document_id)
-    if document is None:
+    if (document := lab.store.get(document_id)) is None:
         raise HTTPException(404, "this result is no longer kept here: run it again, or open its file")
     return document
 

@@ -105,8 +105,7 @@ class Servers:
         )
 
     def _of_arm(self, name: str, arm: Arm, varied: bool) -> ServerAddress:
-        fixed = sorted(set(arm.config) - {"url"})
-        if fixed:
+        if fixed := sorted(set(arm.config) - {"url"}):
             raise ValueError(f"arm {name}: {', '.join(fixed)} can only be set when the other server is started")
         if (varied or arm.knobs != self.knobs) and not self.capabilities.knobs:
             raise ValueError(f"arm {name}: {self._why_not_set}")

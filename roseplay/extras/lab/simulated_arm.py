@@ -94,8 +94,7 @@ class SimulatedArm:
             raise StoppedError
         if len(played.requests) < len(traffic) or server.scheduler.has_work:
             raise RunError(f"simulating a run took longer than {terms.time_limit_s:g} s: send less")
-        refused = [times.refused for times in played.requests if times.refused]
-        if refused:
+        if refused := [times.refused for times in played.requests if times.refused]:
             raise RunError(f"{len(refused)} of {len(traffic)} requests were refused: {refused[0]}")
         return self._run_of(played, workload, terms.clients)
 

@@ -19,8 +19,7 @@ def listen_on_node_address() -> None:
     from ray.serve._private import replica
 
     node = ip_address(ray.util.get_node_ip_address())
-    bind = getattr(replica, "add_port_to_grpc_server", None)
-    if bind is None:
+    if (bind := getattr(replica, "add_port_to_grpc_server", None)) is None:
         if node.is_loopback:
             raise RuntimeError("this version of Ray cannot be kept on the loopback address: use ray 2.60")
         return

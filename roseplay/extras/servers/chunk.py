@@ -130,8 +130,7 @@ def parse_chunk(data: bytes, *, whole: bool = False) -> Chunk:
         RefusedError: it is an error, or not a JSON object; the message has the server's reason.
     """
     what = "an answer" if whole else "an event"
-    document = object_in(data)
-    if document is None:
+    if (document := object_in(data)) is None:
         raise RefusedError(200, with_text(f"the server sent {what} that is not a JSON object", data))
     chunk = Chunk.model_validate(document)
     if chunk.error:

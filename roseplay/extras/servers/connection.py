@@ -90,8 +90,7 @@ class Connection:
 
     def _cancel(self, stream: HttpStream) -> None:
         self._live.end(stream, FinishReason.ABORT)
-        task = self._tasks.get(stream.request_id)
-        if task is not None:
+        if (task := self._tasks.get(stream.request_id)) is not None:
             task.cancel()
 
     def _end_all(self, reason: FinishReason, error: str) -> None:

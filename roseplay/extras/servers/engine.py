@@ -190,8 +190,7 @@ class HttpEngine(EngineElsewhere):
 
     def abort(self, request_id: int) -> bool:
         """End a request with ``abort`` by closing its connection; returns false if it is unknown or has ended."""
-        stream = self._live.get(request_id)
-        if stream is None:
+        if (stream := self._live.get(request_id)) is None:
             return False
         self._connection.cancel(stream)
         return True
@@ -241,8 +240,7 @@ class HttpEngine(EngineElsewhere):
         if self.server.knobs is None or not self._knob_lock.acquire(blocking=False):
             return
         try:
-            knobs = knobs_in(self._control.document(KNOBS_PATH))
-            if knobs is not None:
+            if (knobs := knobs_in(self._control.document(KNOBS_PATH))) is not None:
                 self._publish(knobs)
         except (httpx.HTTPError, EngineError):
             pass  # ``Monitor`` checks whether the server is there

@@ -42,8 +42,7 @@ class RemoteStreams(LiveStreams[HttpStream]):
         return int(match[1]) if match else None
 
     def leave(self, stream: HttpStream) -> bool:
-        left = super().leave(stream)
-        if left:
+        if left := super().leave(stream):
             self._flush()
         return left
 

@@ -41,8 +41,7 @@ def object_in(body: bytes) -> Document | None:
 
 def refusal(status: int, body: bytes) -> RefusedError:
     """Returns the error for a reply that is not an answer."""
-    sentence = sentence_in(object_in(body))
-    if sentence is None:
+    if (sentence := sentence_in(object_in(body))) is None:
         reason = "the server does not accept the key" if status in (401, 403) else None
         sentence = with_text(reason or f"the server replied with status {status}", body)
     return RefusedError(status, sentence)

@@ -38,8 +38,7 @@ class OtherServers:
 
     def elsewhere(self, arguments: Mapping[str, Any], page_key: str | None) -> Elsewhere | None:
         """Returns the server of ``--url``; the key of the page is also that of the server, unless it has one."""
-        addresses = server_addresses(arguments)
-        if not addresses:
+        if not (addresses := server_addresses(arguments)):
             return None
         first, others = addresses[0], addresses[1:]
         if first.api_key is None:

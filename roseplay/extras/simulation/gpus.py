@@ -59,8 +59,7 @@ def gpus() -> dict[str, GPU]:
 def find_gpu(name: str) -> GPU:
     """Returns a GPU by its name, in any case; raises ``SimulationError`` with the known names."""
     wanted = name.strip().lower()
-    gpu = gpus().get(wanted)
-    if gpu is None:
+    if (gpu := gpus().get(wanted)) is None:
         near = difflib.get_close_matches(wanted, gpus(), 1)
         meant = f"did you mean {near[0]}? " if near else ""
         raise SimulationError(f"no GPU is called {name!r}: {meant}The known ones are {', '.join(gpus())}")

@@ -134,8 +134,7 @@ def ring(target: Place, facts_by_name: Mapping[str, Facts]) -> Ring | None:
     if isinstance(target, str):
         return {"of": "element", "id": target}
     kind, name = target
-    facts = facts_by_name.get(name)
-    if facts is None:
+    if (facts := facts_by_name.get(name)) is None:
         return None
     if isinstance(facts, ChatFacts):
         figures = _of_one(facts)

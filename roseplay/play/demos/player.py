@@ -143,8 +143,7 @@ class DemoPlayer:
 
     def interrupt(self) -> None:
         """End any demo, without waiting for it."""
-        play = self._of("")
-        if play:
+        if play := self._of(""):
             play.stopping.set()
 
     def status(self, tab_id: str = "") -> dict[str, int] | None:

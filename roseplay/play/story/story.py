@@ -143,8 +143,7 @@ class Story:
     def _take_steady(self, frame: Frame) -> Said | None:
         now = frame["t"]
         if self._steady is None:
-            arrived = self._run.arrived_since(now - SILENCE_MS, KINDS)
-            if not arrived:
+            if not (arrived := self._run.arrived_since(now - SILENCE_MS, KINDS)):
                 return None
             self._steady = SteadyWatch(min(request.submitted or now for request in arrived), self._run)
             self._said_ms = now
@@ -163,8 +162,7 @@ class Story:
             return None
         if (now < self._said_ms + STEADY_MS and not ended) or now < self._said_burst_ms + BURST_MS:
             return None
-        facts = steady.facts(now, ended=ended)
-        if facts is None:
+        if (facts := steady.facts(now, ended=ended)) is None:
             return None
         self._said_ms = now
         newest = steady.facts(now, COMPARED_MS) if now >= steady.begun + COMPARED_MS else None

@@ -48,8 +48,7 @@ def endpoint(method: Any) -> Any:
 
     @wraps(method)
     async def called(self: Endpoints, /, **arguments: Any) -> Any:
-        unknown = [name for name in arguments if name not in names]
-        if unknown:
+        if unknown := [name for name in arguments if name not in names]:
             raise ValueError(f"{shown(unknown[0])} is not known: use {', '.join(names)}")
         try:
             return await (checked(self, **arguments) if is_async else run_in_threadpool(checked, self, **arguments))

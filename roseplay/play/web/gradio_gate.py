@@ -45,8 +45,7 @@ _statuses: ContextVar[list[int] | None] = ContextVar("roseplay_statuses", defaul
 
 def failed_with(status: int) -> None:
     """Set the status of the reply to the current request when Gradio reports its failure."""
-    statuses = _statuses.get()
-    if statuses is not None:
+    if (statuses := _statuses.get()) is not None:
         statuses.append(status)
 
 
@@ -129,11 +128,9 @@ class GradioGate:
         return replayed(body, receive)
 
     def _check_named(self, name: str, call: dict[str, Any]) -> None:
-        fn = self._public.get(name)
-        if fn is None:
+        if (fn := self._public.get(name)) is None:
             raise BadCallError(404, f"there is no endpoint {shown(name)}: /gradio_api/info lists them")
-        extra = sorted(set(call) - {"data", "session_hash"})
-        if extra:
+        if extra := sorted(set(call) - {"data", "session_hash"}):
             raise BadCallError(422, f"unknown field {shown(extra[0])}: send data, and session_hash if there is one")
         data = call.get("data")
         if isinstance(data, list):  # arguments left out at the end have their defaults, as with ``gradio_client``

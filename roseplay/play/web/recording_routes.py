@@ -44,8 +44,7 @@ def add_recording_routes(app: FastAPI, host: PageHost) -> None:
 
     @app.get("/ui/demo.jsonl")
     def shipped() -> Response:
-        path = demo_path()
-        if path is None:
+        if (path := demo_path()) is None:
             raise HTTPException(404, "this installation does not include a demo")
         return FileResponse(path, media_type=KINDS["recording"].media_type)
 

@@ -74,8 +74,7 @@ def comparison_findings(document: ComparisonResult) -> tuple[Summary, list[Findi
     work = Work(_same_work(document, same_tokens), [rows[name] for name in _WORK if name not in named])
     findings: list[Finding] = [effect, price, work]
     summary: Summary = {"metrics": list(map(asdict, rows.values())), "same_tokens": same_tokens}
-    most = document.get("max_spread_pct")
-    if most is not None:
+    if (most := document.get("max_spread_pct")) is not None:
         name = scenario.watch if scenario else "itl_p99_ms"
         values = watched_values(document["runs"], name, limits)
         pct = {arm: spread_pct(values[arm]) for arm in ARMS}

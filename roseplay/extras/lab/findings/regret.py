@@ -68,8 +68,7 @@ def regret(
     if simulated is not None and len(answer["runs"]) == 1:
         cases = get_args(Case)
         worst_case = dataclasses.replace(worst_case, error_pct=simulated["error_pct"], label=simulated["label"])
-    unknown = _unknown(answer, tried, worst_case)
-    if unknown is not None:
+    if (unknown := _unknown(answer, tried, worst_case)) is not None:
         return [Regret(setting, figure, None, unknown)] if others or unknown != "one_run" else []
     doubts: list[Finding] = []
     for case in cases:

@@ -158,8 +158,7 @@ def sweep_findings(document: SweepResult) -> tuple[Summary, list[Finding]]:
     summary: Summary = {**arms["A"][0], "latency": latency}
     if two:
         summary["b"] = arms["B"][0]
-    most = document.get("max_spread_pct")
-    if most is not None:
+    if (most := document.get("max_spread_pct")) is not None:
         wide = {arm: _wide(setting, points, most) for arm, points in of_arms.items()}
         summary["spread"] = {"figure": latency, "reached": not any(wide.values())}
         findings += [WideValues(setting, latency, values, arm=whose[arm]) for arm, values in wide.items() if values]

@@ -257,8 +257,7 @@ def _metrics(server: Server) -> Finding:
     reply = server.get("/metrics")
     if reply.status != 200:
         return Finding("no", _refusal(reply))
-    names = load_names(reply.text)
-    if names is None:
+    if (names := load_names(reply.text)) is None:
         return Finding("partly", "not the names of a known engine")
     return Finding("yes", f"{DIALECTS[names.dialect].title}'s names")
 

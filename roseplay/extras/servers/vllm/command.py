@@ -79,8 +79,7 @@ def _to_add(steps: str) -> str:
 def _serve(arguments: argparse.Namespace, of_vllm: Sequence[str]) -> int:
     from roseplay.play.main import main as play
 
-    command = shutil.which(arguments.vllm)
-    if command is None:
+    if (command := shutil.which(arguments.vllm)) is None:
         raise ValueError(f"{arguments.vllm!r} is not found: install vLLM in its own environment, and give --vllm PATH")
     host, port = arguments.host, arguments.port
     with socket.socket() as probe:

@@ -48,7 +48,6 @@ class Misses:
             return Miss(MissReason.SHORT, found, found)
         if found + size == prompt:
             return None  # vLLM computes a prompt's last token itself, and so its whole block, even if that is cached
-        cleared = self._computed.get(hashes[index])
-        if cleared is None:
+        if (cleared := self._computed.get(hashes[index])) is None:
             return Miss(MissReason.DIFFERS, found, -1)
         return Miss(MissReason.CLEARED if cleared else MissReason.EVICTED, found, found)

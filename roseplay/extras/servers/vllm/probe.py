@@ -200,8 +200,7 @@ class Probe:
                 raise
 
     def _receive(self) -> None:
-        data = self._sockets.receive()
-        if data is None:
+        if (data := self._sockets.receive()) is None:
             if self._clock.now_ns() - self._heard_ns > 1e9 * self._timings.steps_look_s:
                 self._look()
             return

@@ -141,8 +141,7 @@ class Steps:
 
     def _follow(self, name: str, prompt: int, submitted_ns: int, output: int = 0, priority: int = 0) -> Followed:
         """Returns a request; one that is new to this side is one of ours, or gets a number and a stream without text."""
-        request = self._followed.get(name)
-        if request is None:
+        if (request := self._followed.get(name)) is None:
             if len(self._followed) >= MOST_REQUESTS:
                 raise ValueError(f"vLLM has more than {MOST_REQUESTS} requests")
             number = self._live.number_in(name)
