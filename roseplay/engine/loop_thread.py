@@ -15,10 +15,6 @@ T = TypeVar("T")
 _ATTEMPTS, _EACH_S = 10, 0.2  # to cancel the tasks that are left, each with time for them to clean up and end
 
 
-async def _nothing() -> None:
-    pass
-
-
 class LoopThread:
     """A thread that runs an event loop until ``close``.
 
@@ -27,7 +23,7 @@ class LoopThread:
         at_end: awaited on the loop once all tasks have been cancelled and have ended; closes what belongs to the loop.
     """
 
-    def __init__(self, name: str, at_end: Callable[[], Awaitable[None]] = _nothing) -> None:
+    def __init__(self, name: str, at_end: Callable[[], Awaitable[None]] | None = None) -> None:
         self._at_end = at_end
         self._open = threading.Lock()  # acquired by the first ``close``
         self._loop = asyncio.new_event_loop()
@@ -73,5 +69,6 @@ class LoopThread:
                     task.cancel()
             if tasks:
                 _, tasks = await asyncio.wait(tasks, timeout=_EACH_S)
-        await self._at_end()
+        if self._at_end is not None:
+            await self._at_end()
         await self._loop.shutdown_asyncgens()

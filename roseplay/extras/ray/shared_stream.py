@@ -77,8 +77,8 @@ class SharedStream:
 
     def _cut(self) -> list[tuple[int, Part]]:
         now_ns = self._clock.now_ns()
-        running = [item for item in self._answers.items() if item[1].has_news]
-        return [(request_id, answer.next(now_ns)) for request_id, answer in running]
+        running = [(request_id, it) for request_id, it in self._answers.items() if not it.stream.finished]
+        return [(request_id, it.next(now_ns)) for request_id, it in running if it.stream.num_tokens > it.sent]
 
     def _leave(self, request_id: int) -> None:
         answer = self._answers.pop(request_id, None)
@@ -100,10 +100,6 @@ class _Answer:
     stream: Stream
     woken: asyncio.Event  # set when it has ended, or when it has become the carrier
     sent: int = 0  # tokens
-
-    @property
-    def has_news(self) -> bool:
-        return not self.stream.finished and self.stream.num_tokens > self.sent
 
     def next(self, now_ns: int) -> Part:
         """Returns the tokens since the last part, without the end: it may have come since they were counted."""
