@@ -31,11 +31,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """Time that passes only where someone waits, and then at once.
-
-    Args:
-        now_ns: the time at the beginning.
-    """
+    """Time that passes only where someone waits, and then at once. It begins at ``now_ns``."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self._now_ns = now_ns

@@ -96,12 +96,7 @@ class Scheduler:
         check_fits(num_prompt_tokens, max_new_tokens, self.max_model_len, self.pool.num_usable, self.block_size)
 
     def add(self, request: Request) -> None:
-        """Enqueue a request.
-
-        Raises:
-            RequestTooLargeError: it could never be served.
-            ValueError: another live request has its id.
-        """
+        """Enqueue a request. Raises ``RequestTooLargeError``, or ``ValueError`` if another live request has its id."""
         self.check_fits(request.num_prompt_tokens, request.sampling.max_new_tokens)
         self.live.add(request)
 

@@ -83,11 +83,7 @@ class LiveStreams(Generic[AnyStream]):
     def end(
         self, stream: AnyStream, reason: FinishReason, error: str | None = None, *, time_ns: int | None = None
     ) -> None:
-        """End a stream, unless it has ended already; its worker will publish nothing more for it.
-
-        Args:
-            time_ns: when it ended; now by default.
-        """
+        """End a stream, now or at ``time_ns``, unless it has ended; its worker will publish nothing more for it."""
         if self.leave(stream):
             time_ns = self._clock.now_ns() if time_ns is None else time_ns
             stream.finish(reason, time_ns, error)

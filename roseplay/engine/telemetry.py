@@ -213,11 +213,7 @@ class Telemetry:
 
 
 class TelemetryReader:
-    """Reads each event once, in order. Only one thread at a time may use it.
-
-    Args:
-        cursor: the number of the first event to read.
-    """
+    """Reads each event once, in order, from number ``cursor`` on. Only one thread at a time may use it."""
 
     def __init__(self, telemetry: Telemetry, cursor: int) -> None:
         self._telemetry, self._cursor = telemetry, cursor

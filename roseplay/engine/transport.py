@@ -61,11 +61,7 @@ TransportFactory = Callable[[Any, EngineConfig, Knobs, Clock, bool], Transport]
 
 
 class QueueInbox:
-    """A worker's inbox over any queue with ``get`` and ``empty``.
-
-    Args:
-        read: decodes an item of the queue.
-    """
+    """A worker's inbox over any queue with ``get`` and ``empty``; ``read`` decodes an item."""
 
     def __init__(self, commands: Any, read: Callable[[Any], Command] = lambda command: command) -> None:
         self._commands = commands

@@ -205,11 +205,7 @@ class HardwareModels(Protocol):
     """What an extension that offers hardware says of models, see ``engine.hardware.Hardware``."""
 
     def check(self, model: str, config: EngineConfig) -> ModelEntry:
-        """Returns the entry of a model that can run so.
-
-        Raises:
-            ValueError: it is not found, cannot run so or does not fit; one line.
-        """
+        """Returns a model's entry; raises ``ValueError``, one line, if it is not found, cannot run so or does not fit."""
 
     def models(self) -> list[ModelEntry]:
         """Returns the bundled models that can run so, the smallest first."""

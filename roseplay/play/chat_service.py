@@ -17,12 +17,7 @@ from roseplay.recording.request_registry import TrackedRequest
 
 
 class ChatService:
-    """The chats of all tabs. Thread-safe.
-
-    Args:
-        tabs: the tabs with the chats.
-        requests: submits the prompts.
-    """
+    """The chats of all tabs. Thread-safe."""
 
     def __init__(self, tabs: Tabs, requests: Requests) -> None:
         self._engine, self._tabs, self._requests = requests.engine, tabs, requests

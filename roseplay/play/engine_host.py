@@ -217,11 +217,7 @@ class EngineHost:
             return before
 
     def close(self, within_s: float = 5.0) -> None:
-        """Cancel the start, or close the engine that it has made.
-
-        Args:
-            within_s: how long a start that is cancelled is waited for.
-        """
+        """Cancel the start, waiting for it up to ``within_s`` seconds, or close the engine that it has made."""
         with self._lock:
             self._closing.set()
             self._start.cancelled.set()

@@ -16,11 +16,7 @@ _ERASE = "\r\x1b[K"
 
 
 class StartConsole:
-    """Follows a ``StartStatus`` until ``stop``.
-
-    Args:
-        stream: where to show it.
-    """
+    """Follows a ``StartStatus`` until ``stop``, and shows it on a stream."""
 
     def __init__(self, status: StartStatus, stream: TextIO = sys.stderr) -> None:
         self._status, self._stream = status, stream

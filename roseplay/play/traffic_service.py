@@ -27,12 +27,7 @@ _FIRST_SEED = 7
 
 
 class TrafficService:
-    """Sends bursts, steady traffic and traffic from files to an engine. Thread-safe.
-
-    Args:
-        tabs: the sources of traffic.
-        requests: submits it.
-    """
+    """Sends bursts, steady traffic and traffic from files to an engine, for tabs and programs. Thread-safe."""
 
     def __init__(self, tabs: Tabs, requests: Requests) -> None:
         self._engine, self._tabs, self._requests = requests.engine, tabs, requests
@@ -144,11 +139,7 @@ class TrafficService:
         return loops
 
     def check_own(self, content: bytes, name: str = "") -> OwnTraffic:
-        """Read a file of traffic.
-
-        Raises:
-            ValueError: one sentence names the invalid line, or the request that the model cannot take.
-        """
+        """Read a file of traffic. Raises ``ValueError``, which names what is wrong in one sentence."""
         file, info = read_own(content, name), self._engine.info
         room = min(info.max_model_len, (info.num_blocks - 1) * info.block_size)
         for index, request in enumerate(file.requests):

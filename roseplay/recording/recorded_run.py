@@ -11,11 +11,7 @@ from roseplay.traffic.pair import named_value
 
 
 class RecordedRun(Run):
-    """The whole run of a recording.
-
-    Attributes:
-        start, end: times of the first and the last event, in ms of the page's clock.
-    """
+    """The whole run of a recording, from ``start`` to ``end`` in ms of the page's clock."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(recording.header["knobs"], recording.header["snapshot"])

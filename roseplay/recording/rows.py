@@ -28,11 +28,7 @@ class PageTime:
 
 
 def step_row(record: StepRecord, page_time: PageTime, max_waiting: int) -> StepRow:
-    """Returns a step as the page has it.
-
-    Args:
-        max_waiting: the length of the engine's queue.
-    """
+    """Returns a step as the page has it; ``max_waiting`` is the length of the engine's queue."""
     return StepRow(
         **{name: getattr(record, name) for name in FIGURES},
         t0=page_time.ms(record.start_ns),

@@ -199,8 +199,7 @@ READER = {"format": FORMAT, "header": HEADER, "frame": FRAME, "rows": ROW_FIELDS
 def frame_schema(columns: dict[str, list[str]]) -> Schema:
     """Returns the schema of frames whose rows have these columns.
 
-    Raises:
-        ValueError: a required column is missing, or a known one is repeated.
+    Raises ``ValueError`` if a required column is missing, or a known one is repeated.
     """
     for name, fields in ROW_FIELDS.items():
         for column, schema in fields.items():

@@ -100,11 +100,7 @@ class Monitor:
         self._engine_metrics().rejected()
 
     def exposition(self) -> bytes:
-        """Returns everything in Prometheus' text format.
-
-        Raises:
-            EngineError: the engine is still starting.
-        """
+        """Returns everything in Prometheus' text format. Raises ``EngineError`` while the engine is starting."""
         self._follower.catch_up()
         return self.engine_exposition() + prometheus_client.generate_latest(self._http)
 

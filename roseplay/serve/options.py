@@ -120,11 +120,7 @@ def add_server_flags(parser: Any, port: int) -> None:
 
 
 def server_options(arguments: Mapping[str, Any]) -> ServerOptions:
-    """Returns the options that the flags set.
-
-    Raises:
-        ImportError: a flag needs an extra that is not installed; the message is one line.
-    """
+    """Returns the options that the flags set. Raises ``ImportError``, one line, if a flag needs an extra that is missing."""
     if arguments["otlp_traces_endpoint"] is not None:
         import roseplay.serve.traces  # noqa: F401
     values = {field.name: arguments[field.name] for field in dataclasses.fields(ServerOptions)}

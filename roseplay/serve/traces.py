@@ -66,11 +66,7 @@ class Traces:
         self._running: dict[Stream, tuple[Answer, dict[str, str]]] = {}
 
     def follow(self, answer: Answer, headers: Mapping[str, str]) -> None:
-        """Send a span once all streams of an answer have ended.
-
-        Args:
-            headers: of the HTTP request.
-        """
+        """Send a span once all streams of an answer have ended; ``headers`` are those of its HTTP request."""
         parent = {name: headers[name] for name in _HEADERS if name in headers}
         with self._lock:
             self._running.update(dict.fromkeys(answer.streams, (answer, parent)))

@@ -10,11 +10,7 @@ _MESSAGE_TOKENS = 6  # added to each message by a chat template
 
 
 def prompt_length(prompt: Prompt, engine: HasTokenizer) -> int:
-    """Returns the number of tokens in text, chat messages or token ids.
-
-    Raises:
-        ValueError: the engine tokenizes and cannot encode the prompt.
-    """
+    """Returns the number of tokens in a prompt. Raises ``ValueError`` if the engine tokenizes and cannot encode it."""
     if engine.info.tokenizes:
         return len(encode_prompt(prompt, engine.tokenizer, engine.info.vocab_size))
     if isinstance(prompt, str):

@@ -112,11 +112,7 @@ class Scenario:
         return params | {name: value for name in _OPTIONAL if (value := getattr(self, name)) is not None}
 
     def changed(self, params: Mapping[str, Any]) -> Scenario:
-        """Returns the scenario with these parameters of its traffic changed.
-
-        Raises:
-            ValueError: an unknown parameter, or a bad value.
-        """
+        """Returns the scenario with these parameters changed; raises ``ValueError`` for an unknown or a bad one."""
         names = {*self.params(), *_OPTIONAL}
         if unknown := sorted(set(params) - names):
             raise ValueError(f"{self.title} has no parameter {', '.join(unknown)}: it has {', '.join(sorted(names))}")

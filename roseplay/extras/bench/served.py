@@ -16,11 +16,7 @@ POLL_S = 0.1  # from one request to the next, as in static/shared/poll.js
 
 
 class ServedPage(ServerProcess):
-    """A process that runs ``roseplay play``.
-
-    Args:
-        flags: of its command line, without ``--port``.
-    """
+    """A process that runs ``roseplay play`` with these flags, and chooses the port."""
 
     def __init__(self, flags: list[str]) -> None:
         super().__init__([*ROSEPLAY, "play"], flags)

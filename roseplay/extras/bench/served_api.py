@@ -30,11 +30,7 @@ class Seen:
 
 
 class ServedApi(ServerProcess):
-    """A process that runs ``roseplay serve``; ``model`` is the model's name in requests.
-
-    Args:
-        flags: of its command line, without ``--port``.
-    """
+    """A process that runs ``roseplay serve`` with these flags; ``model`` is the model's name in requests."""
 
     def __init__(self, flags: list[str]) -> None:
         super().__init__([*ROSEPLAY, "serve"], ["--grace", "0", *flags])

@@ -153,11 +153,7 @@ def arm_configs(
 
 
 def evidence(live: LiveEngine | Servers, configs: Mapping[ArmName, ArmConfig]) -> dict[ArmName, Evidence]:
-    """Returns what stands behind the durations of each simulated arm.
-
-    Raises:
-        ValueError: the model cannot be simulated with an arm's config.
-    """
+    """Returns what stands behind each simulated arm's durations. Raises ``ValueError`` if one cannot be simulated."""
     by_arm = {}
     for name, config in configs.items():
         if isinstance(config, EngineConfig) and config.run_as is not None:

@@ -51,11 +51,7 @@ class SimulatedArm:
         self._encoded: dict[int, tuple[Prompt, list[int]]] = {}  # by the prompt's identity, as runs repeat them
 
     def set_knobs(self, **changes: Any) -> Knobs:
-        """Change knobs from the next run on; returns all of them.
-
-        Raises:
-            ValueError: a value is invalid, or cannot be simulated.
-        """
+        """Change knobs from the next run on; returns all. Raises ``ValueError``, also for what cannot be simulated."""
         knobs = self._knobs.changed(changes)
         self.info.check_knobs(knobs)
         self._knobs = knobs

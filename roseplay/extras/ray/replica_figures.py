@@ -25,11 +25,7 @@ class ReplicaFigures(NamedTuple):
 
 
 class FigureCounter:
-    """Derives the figures from an engine's telemetry.
-
-    Args:
-        engine: the replica's label.
-    """
+    """Derives the figures from an engine's telemetry; ``engine`` is the replica's label."""
 
     def __init__(self, info: EngineInfo, engine: str) -> None:
         self._engine, self._num_blocks = engine, info.num_blocks - 1  # one block is for padding

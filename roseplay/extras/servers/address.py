@@ -54,11 +54,7 @@ def key_variable(flag: str) -> str:
 
 
 def server_addresses(arguments: Mapping[str, Any]) -> tuple[ServerAddress, ...]:
-    """Returns the servers that the flags name: none, one or two.
-
-    Raises:
-        ValueError: only the second is named, or both are the same.
-    """
+    """Returns the servers that the flags name, at most two. Raises ``ValueError`` for only the second, or one twice."""
     url, second = arguments["url"], arguments["url_b"]
     for flag, needed in (("steps", "url"), ("steps_key", "steps")):
         if arguments.get(flag) is not None and arguments[needed] is None:

@@ -255,12 +255,7 @@ class HttpEngine(EngineElsewhere):
             self.telemetry.add(KnobEvent.after(before, found, step_id, self.clock.now_ns()))
 
     def clear_cache(self) -> None:
-        """Clear the server's prefix cache.
-
-        Raises:
-            ValueError: the server has no way to do that.
-            EngineError: it does not reply, or refuses.
-        """
+        """Clear the server's prefix cache. Raises ``ValueError`` if there is no way to, ``EngineError`` if it fails."""
         self._check_alive()
         self.capabilities.require("clear_cache")
         for attempt in range(CLEAR_ATTEMPTS):  # some servers refuse briefly after the last answer

@@ -45,11 +45,7 @@ _NOT_MODELLED = (
 
 
 def origins(cost: CostModel, evidence: Evidence, config: EngineConfig, num_blocks: int) -> dict[str, object]:
-    """Returns what stands behind the figures of one deployment, as JSON.
-
-    Args:
-        num_blocks: KV blocks in the pool, including block 0.
-    """
+    """Returns what stands behind the figures of one deployment, as JSON; ``num_blocks`` includes block 0."""
     published = published_of(cost.gpu.name, cost.shape.name, cost.shape.weights, cost.tensor_parallel)
     sentence, formula = str(evidence), _FORMULA if cost.gpu.cpu else _FORMULA + _PADDED
     return {

@@ -21,11 +21,7 @@ _UNLIMITED = 2**60  # bytes: a simulated engine takes no memory, so that any num
 
 
 class SimulatedStep:
-    """A step on the simulated device.
-
-    Args:
-        end_ns: when the device has computed it.
-    """
+    """A step that the simulated device has computed at ``end_ns``."""
 
     def __init__(self, step_result: StepResult, clock: Clock, end_ns: int) -> None:
         self._result = step_result

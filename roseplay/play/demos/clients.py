@@ -110,12 +110,7 @@ class Measured(NamedTuple):
 
 
 class ClientTraffic:
-    """The clients of one demo. One thread calls its methods.
-
-    Args:
-        submit: sends one request.
-        now_ns: the engine's clock.
-    """
+    """The clients of one demo; ``submit`` sends a request, ``now_ns`` is the engine's clock. For one thread."""
 
     def __init__(self, submit: Submit, now_ns: Callable[[], int], vocab_size: int) -> None:
         self._submit, self._now_ns, self._ids = submit, now_ns, range(max(2, vocab_size))

@@ -46,11 +46,7 @@ def _status_of(error: Exception, otherwise: int) -> int:
 
 @contextmanager
 def http_refusals(otherwise: int = 422) -> Iterator[None]:
-    """Turn refusals by the engine or the page into HTTP errors of one line.
-
-    Args:
-        otherwise: the status for what was asked wrongly.
-    """
+    """Turn refusals by the engine or the page into HTTP errors of one line; wrong input gets the status ``otherwise``."""
     try:
         yield
     except REFUSALS as error:

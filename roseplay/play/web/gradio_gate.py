@@ -58,12 +58,7 @@ class BadCallError(Exception):
 
 
 class GradioGate:
-    """ASGI middleware in front of the page's routes.
-
-    Args:
-        page: the page whose functions are called.
-        head: markup with which it begins.
-    """
+    """ASGI middleware in front of the page's routes; ``head`` is the markup with which the page begins."""
 
     def __init__(self, app: ASGIApp, page: gr.Blocks, head: str) -> None:
         self._app, self._page = app, page
