@@ -282,9 +282,22 @@ class EngineConfig:
         Choice(("auto", "float32", "bfloat16", "float16")),
         "Number format",
         "engine: bandwidth",
-        "Number format of weights and KV cache. auto uses the checkpoint's own format, but float32 in place of "
+        "Number format of weights and, with kv_dtype auto, of the KV cache. auto uses the checkpoint's own format, but float32 in place of "
         "float16 on any CPU, and in place of bfloat16 on a CPU without instructions for it (AVX512-BF16, AMX).",
         vllm="dtype",
+    )
+    kv_dtype: str = setting(
+        "auto",
+        Choice(("auto", "int8")),
+        "KV cache format",
+        "engine: memory",
+        "Number format of cached keys and values. int8 stores each token's key and value of each head in 8 bits a number "
+        "with one scale (float32), so that the same memory holds almost twice as many blocks as in bfloat16. auto uses the "
+        "model's format.",
+        watch="KV blocks, and preemptions while many or long requests run.",
+        costs="Quality: SmolLM2-135M's perplexity grows by 0.15%, with weights in float32 by 0.3%. Tokens that are nearly "
+        "tied may differ. Models in float16 are refused.",
+        nearest="kv_cache_dtype",
     )
     generation_config: str = setting(
         "auto",
@@ -347,6 +360,10 @@ class EngineConfig:
         check_all(self)
         if self.num_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("give num_blocks or kv_cache_memory, not both")
+        if self.kv_dtype != "auto" and self.run_as is not None:
+            raise ValueError(
+                f"kv_dtype {self.kv_dtype} cannot be simulated: set auto, the format that the model's config states"
+            )
         if self.quantization != "none" and self.run_as is not None:
             raise ValueError(
                 f"quantization {self.quantization} cannot be simulated: name a model whose config states it"

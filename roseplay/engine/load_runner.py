@@ -25,11 +25,11 @@ def load_model_runner(model: Any, config: EngineConfig, reporter: Reporter, cloc
     except Exception as error:
         from roseplay.model.device_errors import too_small_for_kernel
         from roseplay.model.errors import UnsupportedModelError
-        from roseplay.model.kv_cache import KVCacheSizeError
+        from roseplay.model.kv_cache import KVCacheFormatError, KVCacheSizeError
         from roseplay.model.states import StateSlotsError
 
         cause = too_small_for_kernel(error) or error
-        if isinstance(cause, (UnsupportedModelError, KVCacheSizeError, StateSlotsError)):
+        if isinstance(cause, (UnsupportedModelError, KVCacheFormatError, KVCacheSizeError, StateSlotsError)):
             raise EngineStartError(str(cause), reason=getattr(cause, "reason", None)) from error
         raise
 

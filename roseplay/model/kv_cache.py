@@ -15,6 +15,8 @@ from roseplay.model.device_errors import is_out_of_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.upload import to_device
 
+_SCALES = torch.float32
+
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
@@ -33,9 +35,23 @@ class LayerShape:
         return self.num_kv_heads * (self.k_dim + (0 if self.values_in_keys else self.v_dim))
 
 
+def cache_dtype(config: EngineConfig, dtype: torch.dtype) -> torch.dtype:
+    """Returns the dtype of the KV cache of a model that computes in ``dtype``.
+
+    Raises ``KVCacheFormatError`` for int8 with a model in float16, in which scaled probabilities would be rounded to 0.
+    """
+    if config.kv_dtype == "int8" and dtype == torch.float16:
+        raise KVCacheFormatError(
+            "kv_dtype int8 needs a model in float32 or bfloat16, this one is in float16: set dtype"
+        )
+    return torch.int8 if config.kv_dtype == "int8" else dtype
+
+
 def bytes_per_token(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
-    """Returns bytes of one token's keys and values in all layers."""
-    return sum(shape.numbers_per_token for shape in shapes.values()) * dtype.itemsize
+    """Returns bytes of one token's keys and values in all layers, with their scales if they are stored in int8."""
+    numbers = sum(shape.numbers_per_token for shape in shapes.values()) * dtype.itemsize
+    scales = sum(shape.num_kv_heads * (1 if shape.values_in_keys else 2) for shape in shapes.values())
+    return numbers + (scales * _SCALES.itemsize if dtype == torch.int8 else 0)
 
 
 class KVCache:
@@ -46,11 +62,15 @@ class KVCache:
     are slices of one tensor, so that one operation copies a block in all of them. Values that are in the keys are views of
     them.
 
+    In int8, a number is its code times the scale of its token and head. ``scales[layer]`` are those of the keys and of the
+    values, float32 ``[num_blocks, num_kv_heads, block_size, 1]``; other caches have none.
+
     The memory is zeroed, so that padding never reads NaN. Raises ``KVCacheSizeError`` if it cannot be allocated.
 
     Args:
         shapes: the shape of each layer, by ``layer_idx`` of its attention module; kept as an attribute.
         num_blocks: number of blocks, including block 0, which no request owns.
+        dtype: of keys and values, see ``cache_dtype``.
         num_host_blocks: number of blocks in host memory for ``swap``, which is allocated as they are used.
     """
 
@@ -71,30 +91,34 @@ class KVCache:
         self.device = device
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
-        self._pools: list[torch.Tensor] = []  # each [members, num_blocks, heads, block_size, dim]
+        self._pools: list[torch.Tensor] = []  # each [members, num_blocks, heads, block_size, dim], of scales as well
         self._num_host_blocks = num_host_blocks
 
-        members: dict[tuple[int, int], list[tuple[dict[int, torch.Tensor], int]]] = {}
+        key_scales: dict[int, torch.Tensor] = {}
+        value_scales: dict[int, torch.Tensor] = {}
+        members: dict[tuple[int, int, torch.dtype], list[tuple[dict[int, torch.Tensor], int]]] = {}
         for layer, shape in sorted(shapes.items()):
-            members.setdefault((shape.num_kv_heads, shape.k_dim), []).append((self.keys, layer))
-            if not shape.values_in_keys:
-                members.setdefault((shape.num_kv_heads, shape.v_dim), []).append((self.values, layer))
-        for (heads, dim), places in members.items():
-            pool = self._zeros(len(places), heads, dim)
+            stored = [(self.keys, key_scales, shape.k_dim), (self.values, value_scales, shape.v_dim)]
+            for tensors, scales, dim in stored[: 1 if shape.values_in_keys else 2]:
+                members.setdefault((shape.num_kv_heads, dim, dtype), []).append((tensors, layer))
+                if dtype == torch.int8:
+                    members.setdefault((shape.num_kv_heads, 1, _SCALES), []).append((scales, layer))
+        for (heads, dim, kind), places in members.items():
+            pool = self._zeros((len(places), num_blocks, heads, block_size, dim), kind)
             self._pools.append(pool)
             for i, (tensors, layer) in enumerate(places):
                 tensors[layer] = pool[i]
         self.values |= {layer: self.keys[layer][..., : s.v_dim] for layer, s in shapes.items() if s.values_in_keys}
+        self.scales = {layer: (scales, value_scales.get(layer, scales)) for layer, scales in key_scales.items()}
         self._host = HostPool(self._pools, num_host_blocks)
 
-    def _zeros(self, layers: int, heads: int, dim: int) -> torch.Tensor:
-        shape = (layers, self.num_blocks, heads, self.block_size, dim)
-        size = math.prod(shape) * self.dtype.itemsize
+    def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        size = math.prod(shape) * dtype.itemsize
         try:
             if size < 2**63:  # torch cannot represent more
                 if self.device.type != "cpu":
-                    return torch.zeros(shape, dtype=self.dtype, device=self.device)
-                return huge_pages.zeros(shape, self.dtype)
+                    return torch.zeros(shape, dtype=dtype, device=self.device)
+                return huge_pages.zeros(shape, dtype)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -142,6 +166,10 @@ class KVCache:
         if min(host_blocks) < 0 or max(host_blocks) >= self._num_host_blocks:
             raise ValueError(f"host blocks {host_blocks} are to be used, of {self._num_host_blocks}")
         self._host.swap(out, into)
+
+
+class KVCacheFormatError(ValueError):
+    """The model's keys and values cannot be stored in the chosen format; the message is one line and says what to do."""
 
 
 class KVCacheSizeError(ValueError):

@@ -27,7 +27,7 @@ from roseplay.model import gpu_memory
 from roseplay.model.attention.interface import Paged, default_backend, make_backend
 from roseplay.model.batch import Ints, PagedBatch
 from roseplay.model.forward import PackedForward
-from roseplay.model.kv_cache import KVCache, LayerShape
+from roseplay.model.kv_cache import KVCache, LayerShape, cache_dtype
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.ranks import Ranks
 from roseplay.model.runner import ModelRunner
@@ -155,7 +155,7 @@ class ParallelRunner(ModelRunner):
         loaded, sizes = self.loaded, {"num_blocks": num_blocks, "num_host_blocks": self.num_host_blocks}
         sizes["block_size"] = self.block_size
         self._followers.tell("make_cache", sizes)
-        return LeadingCache(self._followers, loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
+        return LeadingCache(self._followers, loaded.kv_shapes, **sizes, dtype=self._kv_dtype, device=loaded.device)
 
     def _kv_bytes_per_token(self) -> int:
         """Returns the bytes per token in the memory that rank 0 sees: on a CPU that of all ranks, on a GPU its own."""
@@ -188,7 +188,8 @@ class Follower:
     def make_cache(self, sizes: dict[str, int]) -> None:
         """Replace the KV cache by a new one of these sizes."""
         loaded, attention = self._loaded, self._config.attention
-        self._cache = KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
+        dtype = cache_dtype(self._config, loaded.dtype)
+        self._cache = KVCache(loaded.kv_shapes, **sizes, dtype=dtype, device=loaded.device)
         self._backend = make_backend(default_backend(loaded.device) if attention == "auto" else attention, self._cache)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:

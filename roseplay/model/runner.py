@@ -24,7 +24,7 @@ from roseplay.model.attention.interface import Paged, default_backend, make_back
 from roseplay.model.batch import HostBatch, PagedBatch, pack_step
 from roseplay.model.device_errors import judge
 from roseplay.model.forward import PackedForward
-from roseplay.model.kv_cache import KVCache, bytes_per_token, choose_host_blocks, choose_num_blocks
+from roseplay.model.kv_cache import KVCache, bytes_per_token, cache_dtype, choose_host_blocks, choose_num_blocks
 from roseplay.model.launch import DeviceTimer, LaunchedStep
 from roseplay.model.loaded_model import LoadedModel
 from roseplay.model.padding import dummy_batch
@@ -76,6 +76,7 @@ class ModelRunner:
         self._stepping = exclusive.stepping if self.runs_ahead else contextlib.nullcontext()
         self._forward = self._make_forward()
         self._sampler = StepSampler(self._release_memory, accelerator, mask_overlap=config.mask_overlap)
+        self._kv_dtype = cache_dtype(config, loaded.dtype)
         token_bytes, has_states = self._kv_bytes_per_token(), bool(loaded.state_shapes)
         self.num_host_blocks = choose_host_blocks(config, token_bytes, has_states=has_states)
         attention = default_backend(loaded.device) if config.attention == "auto" else config.attention
@@ -263,14 +264,14 @@ class ModelRunner:
     def _make_cache(self, num_blocks: int) -> KVCache:
         loaded, sizes = self.loaded, {"num_blocks": num_blocks, "num_host_blocks": self.num_host_blocks}
         sizes["block_size"] = self.block_size
-        return KVCache(loaded.kv_shapes, **sizes, dtype=loaded.dtype, device=loaded.device)
+        return KVCache(loaded.kv_shapes, **sizes, dtype=self._kv_dtype, device=loaded.device)
 
     def _make_states(self, num_slots: int, num_snapshots: int = 0) -> StatePool | None:
         shapes = self.loaded.state_shapes
         return StatePool(shapes, num_slots + 1, self.loaded.device, num_snapshots) if shapes else None
 
     def _kv_bytes_per_token(self) -> int:
-        return bytes_per_token(self.loaded.kv_shapes, self.loaded.dtype)
+        return bytes_per_token(self.loaded.kv_shapes, self._kv_dtype)
 
     def _kv_cache_bytes(self, utilization: float, activation_bytes: int) -> int:
         return gpu_memory.kv_cache_bytes(utilization, activation_bytes, self.loaded.device)

@@ -67,11 +67,14 @@ class Metrics:
         info: the engine's; gives the labels and the range of the token histograms.
         engine: the engine's label within its server.
         model_name: the model's label, by default its name.
+        kv_dtype: as in ``EngineConfig``.
     """
 
-    def __init__(self, info: EngineInfo, engine: str = "0", *, model_name: str | None = None) -> None:
+    def __init__(
+        self, info: EngineInfo, engine: str = "0", *, model_name: str | None = None, kv_dtype: str = "auto"
+    ) -> None:
         self.registry = CollectorRegistry()
-        self._info = info
+        self._info, self._kv_dtype = info, kv_dtype
         self._labels = {"model_name": model_name or info.model, "engine": engine}
         self._last: StepRecord | None = None
         self._time = PageTime(SYSTEM_CLOCK)
@@ -101,7 +104,7 @@ class Metrics:
         info = self._info
         about = {
             "block_size": str(info.block_size),
-            "cache_dtype": info.dtype,
+            "cache_dtype": info.dtype if self._kv_dtype == "auto" else self._kv_dtype,
             "num_gpu_blocks": str(info.num_blocks - 1),
             "kv_cache_size_tokens": str(tokens := (info.num_blocks - 1) * info.block_size),
             "kv_cache_max_concurrency": f"{tokens / max(1, info.max_model_len):.2f}",

@@ -81,7 +81,8 @@ class Monitor:
         with self._making:  # several threads may be the first
             if self._metrics is None or self._telemetry is not engine.telemetry:
                 self._telemetry = engine.telemetry
-                self._metrics = Metrics(engine.info, model_name=self._names.listed(engine)[0])
+                name, kv_dtype = self._names.listed(engine)[0], engine.config.kv_dtype
+                self._metrics = Metrics(engine.info, model_name=name, kv_dtype=kv_dtype)
 
     def _engine_metrics(self) -> Metrics:
         if self._metrics is None:

@@ -112,10 +112,11 @@ def test_random_weights_are_those_of_one_process_with_all_kernels(family: str, t
 
 
 @pytest.mark.slow
-def test_four_processes_in_bfloat16_answer(tmp_path: Path) -> None:
+def test_four_processes_in_bfloat16_answer_from_keys_in_int8(tmp_path: Path) -> None:
     config = tf.LlamaConfig(**{**FAMILIES["llama"]().to_dict(), "num_key_value_heads": 4})
     tiny_model(config).save_pretrained(tmp_path)
-    with Engine(str(tmp_path), tensor_parallel_size=4, **{**SETTINGS, **PLAIN, "dtype": "bfloat16"}) as engine:
+    formats = {"dtype": "bfloat16", "kv_dtype": "int8"}
+    with Engine(str(tmp_path), tensor_parallel_size=4, **{**SETTINGS, **PLAIN, **formats}) as engine:
         assert engine.info.dtype == "bfloat16"
         assert len(engine.submit([3, 4, 5], GREEDY).result(60).token_ids) == 12
 

@@ -44,7 +44,8 @@ INTS = {"num_tokens", "num_rows", "num_programs", "table_stride"}
 METADATA = dict.fromkeys(
     ("block_tables", "cu_seqlens_q", "seq_lens", "slot_mapping", "slots", "chunks", "cu_seqlens"), "*i64"
 )
-OTHERS = {"plan": "*i32", "arrived": "*i32", "parts": "*fp32", "lse": "*fp32"}
+SCALES = dict.fromkeys(("key_scales", "value_scales"), "*fp32")
+OTHERS = SCALES | {"plan": "*i32", "arrived": "*i32", "parts": "*fp32", "lse": "*fp32"}
 KINDS = {"decode": (True, 4), "mixed": (False, 8), "prefill": (False, 4096)}  # and tokens of a batch of four rows
 
 
@@ -61,11 +62,12 @@ class Variant:
     reach: Reach = EVERYTHING
     extras: bool = False
     latents: bool = False
+    int8: bool = False
 
     def __str__(self) -> str:
         told = [self.kind, self.dtype, f"{self.k_dim}x{self.v_dim}", f"group {self.group}"]
         told += [f"{name} {value}" for name, value in self.reach._asdict().items() if value]
-        told += ["softcap, sinks"] * self.extras + ["latents"] * self.latents
+        told += ["softcap, sinks"] * self.extras + ["latents"] * self.latents + ["int8"] * self.int8
         return f"{self.architecture}: {', '.join(told)}"
 
 
@@ -80,6 +82,7 @@ def all_variants(architecture: str) -> Iterator[Variant]:
         shape = (architecture, kind, dtype, k_dim, v_dim, group)
         yield Variant(*shape)
         yield Variant(*shape, reach=WINDOW, extras=True)
+        yield Variant(*shape, int8=True)
     for kind, dtype in itertools.product(KINDS, ("bf16", "fp32")):
         yield Variant(architecture, kind, dtype, 576, 512, 16, latents=True)
         yield Variant(architecture, kind, dtype, 576, 512, 128, latents=True)
@@ -93,6 +96,7 @@ def few_variants() -> Iterator[Variant]:
     yield Variant("80", "mixed", "bf16", 128, 128, 4)
     yield Variant("90", "prefill", "bf16", 128, 128, 4)
     yield Variant("90", "decode", "bf16", 128, 128, 48)
+    yield Variant("90", "decode", "bf16", 128, 128, 4, int8=True)
 
 
 def target(architecture: str) -> GPUTarget:
@@ -160,10 +164,11 @@ def compile_attend(variant: Variant) -> dict[str, Any]:
         "V_DIM": variant.v_dim, "V_PAD": pad(variant.v_dim),
         "ROWS": rows, "JOIN": next_power_of_2(rows), "DECODE": decode_only, "SOFTCAP": variant.extras, "SINKS": variant.extras,
         "WINDOW": variant.reach.window or 0, "CHUNK": variant.reach.chunk or 0,
-        "WIDEN": False, "PRECISION": "ieee" if hip else "tf32x3" if itemsize == 4 else "tf32",
+        "WIDEN": False, "PRECISION": "ieee" if hip else "tf32x3" if itemsize == 4 else "tf32", "INT8": variant.int8,
     }  # fmt: skip
     options = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages}
-    compiled = compile_kernel(attend_kernel, f"*{variant.dtype}", constants, architecture, **options)
+    pointers = OTHERS | dict.fromkeys(("keys", "values"), "*i8" if variant.int8 else f"*{variant.dtype}")
+    compiled = compile_kernel(attend_kernel, f"*{variant.dtype}", constants, architecture, pointers, **options)
     count, spilled = registers(compiled)
     return {
         "name": str(variant), "tiles": astuple(tiles), "shared": compiled.metadata.shared,
@@ -199,7 +204,9 @@ def compile_others(architecture: str) -> None:
         for k_dim, v_dim, heads in ((80, 64, 8), (576, 0, 1)):
             sizes = {"K_DIM": k_dim, "V_DIM": v_dim, "K_PAD": pad(k_dim), "V_PAD": pad(v_dim)}
             append = {"NUM_HEADS": max(1, heads - 1), "BLOCK_H": heads, "BLOCK_SIZE": 16, **sizes}
-            compile_kernel(append_kernel, f"*{dtype}", append, architecture)
+            for cached, int8 in ((dtype, False), ("i8", True)):
+                pointers = SCALES | dict.fromkeys(("keys", "values"), f"*{cached}")
+                compile_kernel(append_kernel, f"*{dtype}", append | {"INT8": int8}, architecture, pointers)
 
 
 def compile_states(architecture: str) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from roseplay.kernels.cpu import tape
 from roseplay.kernels.cpu.attention import calls
+from roseplay.kernels.cpu.attention.backend import CPUBackend
 from roseplay.kernels.cpu.attention.plan import SHORT_QUERIES, Decodes, Plan
 from roseplay.model.attention.gather import GatherBackend
 from roseplay.model.attention.interface import AttentionParams
@@ -40,6 +41,8 @@ class Rows:
         heads: tuple[int, int] = (9, 3),
         dims: tuple[int, int] = (32, 32),
         block_size: int = 16,
+        *,
+        int8: bool = False,
     ) -> None:
         generator = torch.Generator().manual_seed(sum(counts) + dims[0])
         self.counts, self.seq_lens = np.array(counts), np.array(counts) + np.array(pasts)
@@ -54,8 +57,18 @@ class Rows:
                 filled = min(block_size, length - column * block_size)
                 for cache, dim in ((self.keys, dims[0]), (self.values, dims[1])):
                     cache[block, :, :filled] = torch.randn(heads[1], filled, dim, generator=generator).to(dtype)
+        self.codes: Any = None
+        self.scales: Any = None
+        if int8:
+            self.scales = [cache.abs().amax(-1, keepdim=True).float() / 127 for cache in (self.keys, self.values)]
+            self.codes = [(x / y).to(torch.int8) for x, y in zip((self.keys, self.values), self.scales, strict=True)]
+            self.keys, self.values = (x * y for x, y in zip(self.codes, self.scales, strict=True))
         self.q = torch.randn(int(self.counts.sum()), heads[0], dims[0], generator=generator).to(dtype)
         self.starts = np.concatenate([[0], np.cumsum(counts)])
+
+    @property
+    def stored(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.codes or (self.keys, self.values)
 
     @property
     def plan(self) -> Plan:
@@ -71,17 +84,17 @@ class Rows:
         decodes = Decodes(np.arange(len(q)), tables, np.array([len(q)]), seq_lens, firsts)
         out = q.new_empty((*q.shape[:2], self.values.shape[-1]))
         params = AttentionParams(q.shape[-1] ** -0.5, reach, **settings)
-        calls.attend_in_place(q, out, self.keys, self.values, decodes, params)
+        calls.attend_in_place(q, out, *self.stored, decodes, params, self.scales)
         return out
 
     def attended_in_spans(self, tiled: bool | None = None, *, every: bool = False, **settings: Any) -> torch.Tensor:
         """By the kernel of prompts; 7 where it does not write."""
-        span = calls.prompt_span(self.q, self.keys)
+        span = calls.prompt_span(self.q, self.stored[0])
         assert span is not None
         spans = self.plan.spans(span, every=every)
         out = self.q.new_full((*self.q.shape[:2], self.values.shape[-1]), 7.0)
         params = AttentionParams(self.q.shape[-1] ** -0.5, **settings)
-        calls.attend_prompts(self.q, out, self.keys, self.values, spans, params, tiled=tiled)
+        calls.attend_prompts(self.q, out, *self.stored, spans, params, self.scales, tiled=tiled)
         return out
 
     def spelled_out(
@@ -114,7 +127,9 @@ class Rows:
 
 def decodes(dtype: torch.dtype, heads: tuple[int, int], dims: tuple[int, int], block_size: int = 4) -> Rows:
     """Rows of one query, float32 whatever the cache holds."""
-    made = Rows(dtype, [1] * len(LENGTHS), [length - 1 for length in LENGTHS], heads, dims, block_size)
+    int8 = dtype == torch.int8
+    dtype = torch.float32 if int8 else dtype
+    made = Rows(dtype, [1] * len(LENGTHS), [length - 1 for length in LENGTHS], heads, dims, block_size, int8=int8)
     made.q = made.q.float()
     return made
 
@@ -135,12 +150,14 @@ def decodes(dtype: torch.dtype, heads: tuple[int, int], dims: tuple[int, int], b
         (torch.bfloat16, (9, 3), (32, 32), 3, 9, None, False),
         (torch.bfloat16, (9, 3), (32, 32), 24, 9, None, False),
         (torch.bfloat16, (9, 3), (32, 32), 32, 9, None, False),
+        (torch.int8, (9, 3), (32, 32), 16, None, None, False),
+        (torch.int8, (2, 2), (24, 12), 3, 7, 3.0, True),
     ],
 )
 def test_single_tokens_are_as_spelled_out(dtype, heads, dims, block_size, window, softcap, sinks) -> None:
     given = decodes(dtype, heads, dims, block_size)
     asked: dict[str, Any] = {"reach": Reach(window=window) if window else EVERYTHING, "softcap": softcap}
-    asked["sinks"] = torch.linspace(-2, 3, heads[0]).to(dtype) if sinks else None
+    asked["sinks"] = torch.linspace(-2, 3, heads[0]).to(given.q.dtype) if sinks else None
     torch.testing.assert_close(given.attended(**asked), given.spelled_out(**asked), rtol=1e-4, atol=1e-4)
 
 
@@ -210,20 +227,31 @@ def test_two_threads_may_call_at_once() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_appending_is_the_same_as_torchs(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("int8", [False, True])
+def test_appending_is_the_same_as_torchs(dtype: torch.dtype, int8: bool) -> None:
     """Of keys that are not contiguous, some of them NaN or infinite."""
-    cache = KVCache({0: LayerShape(3, 20, 8)}, num_blocks=6, block_size=4, dtype=dtype, device=torch.device("cpu"))
+    shapes, sizes = {0: LayerShape(3, 20, 8)}, {"num_blocks": 6, "block_size": 4}
+    stored = torch.int8 if int8 else dtype
+    cache, other = (KVCache(shapes, **sizes, dtype=stored, device=torch.device("cpu")) for _ in range(2))
     k, v = (torch.randn(3, 7, dim).to(dtype).transpose(0, 1) for dim in (20, 8))
     k[1, 2, 3], k[2, 0, 0], v[6, 1, 7] = math.nan, math.inf, -math.inf
+    v[3, 1] = 0
     slots = torch.tensor([4, 5, 6, 7, 17, 23, 1])
     batch: Any = SimpleNamespace(slot_mapping=slots, batched_append=True, memo={})
     GatherBackend(cache).append(0, k, v, batch)
-    keys, values = torch.zeros_like(cache.keys[0]), torch.zeros_like(cache.values[0])
-    calls.append_in_place(k, keys, slots)
-    calls.append_in_place(v, values, slots)
-    assert keys.any() and torch.equal(values, cache.values[0])
-    torch.testing.assert_close(keys, cache.keys[0], rtol=0, atol=0, equal_nan=True)
-    assert (keys.isnan().sum(), keys.isinf().sum(), values.isinf().sum()) == (1, 1, 1)
+    CPUBackend(other).append(0, k, v, batch)
+    found, expected = ([x.keys[0].float(), x.values[0].float()] for x in (other, cache))
+    if int8:
+        found, expected = (
+            [codes * scales for codes, scales in zip(numbers, x.scales[0], strict=True)]
+            for numbers, x in ((found, other), (expected, cache))
+        )
+    # A number halfway between two codes may get either one.
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.03 if int8 else 0, equal_nan=True)
+    keys, values = found
+    assert keys[1].isnan().any() and not keys[5].isnan().any() and keys[5].any() and not values[1, 1, 3].any()
+    if not int8:
+        assert (keys.isnan().sum(), keys.isinf().sum(), values.isinf().sum()) == (1, 1, 1)
 
 
 # -- prompts
@@ -255,9 +283,9 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
     ],
 )
 def test_prompts_are_as_spelled_out(kind, heads, dims, block_size, reach, softcap, sinks) -> None:
-    """With and without earlier tokens, in one span and in several."""
+    """With and without earlier tokens, in one span and in several; with a softcap, of a cache in int8."""
     dtype, tiled = kind
-    prompts = Rows(dtype, [33, 140, 50], [0, 130, 5], heads, dims, block_size)
+    prompts = Rows(dtype, [33, 140, 50], [0, 130, 5], heads, dims, block_size, int8=softcap is not None)
     asked: dict[str, Any] = {"reach": reach, "softcap": softcap}
     asked["sinks"] = torch.linspace(-2, 30, heads[0]).to(dtype) if sinks else None
     close(prompts.attended_in_spans(tiled, **asked), prompts.spelled_out(**asked))

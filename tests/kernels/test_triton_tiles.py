@@ -183,6 +183,9 @@ SPILLED = {
     "bf16, 192x128": 40,  # with everything that takes registers at once, which no model does
     "^(90|120): mixed, bf16, 80x80": 40,
     "^100: prefill, bf16, 64x64": 8,
+    "(mixed|prefill), bf16.*int8": 344,  # codes are converted in registers
+    "fp32.*int8": 160,
+    "^gfx942: .*bf16, 512x512.*int8": 200,
     "^gfx942: .*bf16, 576x512": 112,  # which has the shared memory for 16 rows and keys only
 }
 
@@ -206,7 +209,7 @@ def hold_to_bounds(variants: list[dict[str, Any]]) -> None:
 @needs_triton
 def test_common_variants_spill_no_registers(tmp_path: Path, repository: Path):
     variants = compiled("few", folder=tmp_path, repository=repository, timeout=100)
-    assert len(variants) == 3
+    assert len(variants) == 4
     hold_to_bounds(variants)
 
 

@@ -55,6 +55,7 @@ _FACTORS: dict[str, Sequence[Any]] = {
     "sinks": (False, True),
     "padded": (False, True),
     "strided": (False, True),
+    "int8": (False, True),
 }
 _LARGE_FACTORS = {
     **_FACTORS,
@@ -81,6 +82,7 @@ class Case:
     padded: bool  # rows without tokens and tokens without a row follow the real ones, as in a CUDA graph's bucket
     strided: bool  # queries, keys and values are views of one tensor, as a fused projection returns them
     latents: bool = False  # values are the first numbers of the keys
+    int8: bool = False  # the cache stores codes and scales
 
     def __str__(self) -> str:
         told = ((field.name, getattr(self, field.name)) for field in fields(self))
@@ -125,6 +127,7 @@ def latent_cases() -> list[Case]:
         "block_size": (4, 16, 24),
         "padded": (False, True),
         "strided": (False, True),
+        "int8": (False, True),
     }
     plain: dict[str, Any] = {"reach": EVERYTHING, "softcap": None, "sinks": False, "latents": True}
     windowed = Case(
@@ -185,17 +188,22 @@ def make_problem(case: Case, device: torch.device, seed: int = 0, bucket: Bucket
         {0: LayerShape(kv_heads, k_dim, v_dim, values_in_keys=case.latents)},
         num_blocks=bucket.num_blocks,
         block_size=case.block_size,
-        dtype=case.dtype,
+        dtype=torch.int8 if case.int8 else case.dtype,
         device=device,
     )
     generator = torch.Generator(device).manual_seed(seed)
-    for blocks in (cache.keys[0], cache.values[0]):
-        blocks.fill_(float("nan"))
+    for blocks, scales in zip((cache.keys[0], cache.values[0]), cache.scales.get(0, (None, None)), strict=True):
+        (blocks if scales is None else scales).fill_(float("nan"))
         for row, seq_len in enumerate(batch.host_seq_lens.tolist()):
             positions = np.arange(seq_len)
             where = torch.from_numpy(batch.host_block_tables[row, positions // case.block_size]).to(device)
             numbers = torch.randn((seq_len, kv_heads, blocks.shape[-1]), generator=generator, device=device)
-            blocks[where, :, torch.from_numpy(positions % case.block_size).to(device)] = numbers.to(case.dtype)
+            at = where, slice(None), torch.from_numpy(positions % case.block_size).to(device)
+            if scales is None:
+                blocks[at] = numbers.to(case.dtype)
+            else:
+                scales[at] = numbers.abs().amax(-1, keepdim=True) / 127
+                blocks[at] = (numbers / scales[at]).to(torch.int8)
 
     widths = (heads * k_dim, kv_heads * k_dim, kv_heads * v_dim)
     fused = torch.randn((batch.num_tokens, sum(widths)), generator=generator, device=device).to(case.dtype)

@@ -69,17 +69,31 @@ def test_append_per_request_equals_batched(family: str, attention: str):
     assert worst_difference(model, attention, batched_append=False) < 1e-4
 
 
-def test_bfloat16_backends_agree():
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize("attention", ["cpu", "gather"])
+def test_keys_and_values_in_int8_are_close(family: str, attention: str):
+    """Their error is a part in 254 of a head's largest number; whole prompts read from the cache as well."""
+    model = tiny_model(FAMILIES[family]())
+    batched, one_by_one = (
+        worst_difference(model, attention, batched_append=batched, kv_dtype="int8") for batched in (True, False)
+    )
+    assert 1e-3 < batched < 0.1
+    assert one_by_one == pytest.approx(batched, rel=0.1)
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+def test_bfloat16_backends_agree(kv_dtype: str):
     """Rounding errors are far larger in bfloat16, so the fast backends are compared with the reference, not eager."""
     model = tiny_model(FAMILIES["gemma2"]()).to(torch.bfloat16)
     prompts = [random_tokens(length, VOCABULARY, seed) for seed, length in enumerate(LENGTHS)]
-    drivers = [Driver(make_runner(model, attention=name), prompts) for name in ("cpu", "gather", "reference")]
+    names = ("cpu", "gather", "reference")
+    drivers = [Driver(make_runner(model, attention=name, kv_dtype=kv_dtype), prompts) for name in names]
     for counts in SCHEDULE:
         *found, truth = (driver.step(counts) for driver in drivers)
         for ours in found:
             for i in counts:
                 assert (ours[i] - truth[i]).abs().max() < 0.05 * truth[i].std().clamp(min=1.0) * 4
-    assert drivers[0].runner.cache.keys[0].dtype == torch.bfloat16
+    assert drivers[0].runner.cache.keys[0].dtype == (torch.int8 if kv_dtype == "int8" else torch.bfloat16)
 
 
 @pytest.mark.parametrize("attention", ["cpu", "gather"])

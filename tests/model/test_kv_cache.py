@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from roseplay.config import EngineConfig
+from roseplay.core.progress import Reporter
+from roseplay.engine.errors import EngineStartError
+from roseplay.engine.load_runner import load_model_runner
 from roseplay.host_memory import free_memory
 from roseplay.model.host_pool import HostPool
 from roseplay.model.kv_cache import (
@@ -15,6 +18,7 @@ from roseplay.model.kv_cache import (
     KVCacheSizeError,
     LayerShape,
     bytes_per_token,
+    cache_dtype,
     choose_host_blocks,
     choose_num_blocks,
 )
@@ -23,16 +27,19 @@ CPU = torch.device("cpu")
 SHAPES = {0: LayerShape(2, 8, 8), 1: LayerShape(4, 6, 3), 5: LayerShape(2, 8, 8)}
 
 
-def filled(num_blocks: int = 6) -> KVCache:
-    cache = KVCache(SHAPES, num_blocks=num_blocks, block_size=4, dtype=torch.float32, device=CPU, num_host_blocks=9)
-    for layer in SHAPES:
-        for tensors in (cache.keys, cache.values):
-            tensors[layer].copy_(torch.randn(tensors[layer].shape))
+def filled(num_blocks: int = 6, dtype: torch.dtype = torch.float32) -> KVCache:
+    cache = KVCache(SHAPES, num_blocks=num_blocks, block_size=4, dtype=dtype, device=CPU, num_host_blocks=9)
+    for tensor in stored(cache):
+        tensor.copy_(100 * torch.randn(tensor.shape))
     return cache
 
 
+def stored(cache: KVCache) -> list[torch.Tensor]:
+    return [x for layer in SHAPES for x in (cache.keys[layer], cache.values[layer], *cache.scales.get(layer, ()))]
+
+
 def snapshot(cache: KVCache) -> list[torch.Tensor]:
-    return [tensors[layer].clone() for layer in SHAPES for tensors in (cache.keys, cache.values)]
+    return [tensor.clone() for tensor in stored(cache)]
 
 
 def test_shapes_are_each_layers_own():
@@ -52,8 +59,29 @@ def test_values_in_keys_take_no_memory_and_are_copied_with_them():
     assert cache.values[0].data_ptr() == cache.keys[0].data_ptr()
 
 
-def test_copies_read_everything_before_they_write():
-    cache = filled()
+def test_in_int8_each_token_of_a_head_has_a_scale():
+    cache = filled(dtype=torch.int8)
+    assert [scales.shape for scales in cache.scales[1]] == [(6, 4, 4, 1)] * 2
+    assert bytes_per_token(SHAPES, torch.int8) == 2 * 2 * 16 + 4 * 9 + 4 * (2 * 4 + 8)
+    latents = {0: LayerShape(1, 10, 8, values_in_keys=True)}
+    assert bytes_per_token(latents, torch.int8) == 10 + 4
+    keys, values = KVCache(latents, num_blocks=2, block_size=4, dtype=torch.int8, device=CPU).scales[0]
+    assert keys is values
+
+
+def test_int8_is_refused_for_a_model_in_float16():
+    config = EngineConfig(kv_dtype="int8")
+    assert cache_dtype(config, torch.bfloat16) == torch.int8
+    assert cache_dtype(EngineConfig(), torch.float16) == torch.float16
+    with pytest.raises(
+        EngineStartError, match="needs a model in float32 or bfloat16, this one is in float16: set dtype"
+    ):
+        load_model_runner("tiny-chat", EngineConfig(kv_dtype="int8", dtype="float16", device="cpu"), Reporter())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_copies_read_everything_before_they_write(dtype: torch.dtype):
+    cache = filled(dtype=dtype)
     before = snapshot(cache)
     cache.copy_blocks([(1, 2), (2, 3), (1, 4)])
     for old, new in zip(before, snapshot(cache), strict=True):
@@ -63,13 +91,13 @@ def test_copies_read_everything_before_they_write():
         assert torch.equal(new[[0, 1, 5]], old[[0, 1, 5]])
 
 
-def test_blocks_are_swapped_out_before_others_are_swapped_in():
-    cache = filled(num_blocks=8)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_blocks_are_swapped_out_before_others_are_swapped_in(dtype: torch.dtype):
+    cache = filled(num_blocks=8, dtype=dtype)
     before = snapshot(cache)
     cache.swap([(1, 2), (2, 3), (5, 0), (6, 8)], [])
-    for tensors in (cache.keys, cache.values):
-        for layer in SHAPES:
-            tensors[layer].zero_()
+    for tensor in stored(cache):
+        tensor.zero_()
     cache.keys[0][7].fill_(7)
     cache.swap([(7, 2)], [(3, 2), (2, 7), (0, 1), (8, 6)])
     for i, (old, new) in enumerate(zip(before, snapshot(cache), strict=True)):

@@ -127,6 +127,7 @@ def test_perplexity_of_the_number_formats() -> None:
     for settings, most in (
         ({"dtype": "bfloat16"}, 1.01),
         ({}, 1.005),
+        ({"kv_dtype": "int8"}, 1.01),
         ({"dtype": "float32", "quantization": "q8"}, 1.005),
     ):
         found = perplexity(**settings)

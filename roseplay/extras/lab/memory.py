@@ -104,11 +104,17 @@ def need(live: LiveEngine, config: EngineConfig) -> Need:
     weights = info.num_parameters * item_bytes
     if not isinstance(live.model, str) and same:  # a loaded model is shared, except for weights repacked for a CPU
         weights = info.weight_bytes if place == "cpu" and config.pack_weights else 0
-    token_bytes = info.kv_bytes_per_token * item_bytes // _ITEM_BYTES[info.dtype]
+    times = _kv_item_bytes(config, item_bytes) / _kv_item_bytes(live.config, _ITEM_BYTES[info.dtype])
+    token_bytes = math.ceil(info.kv_bytes_per_token * times)
     pool = config.kv_cache_memory or (config.num_blocks or 0) * config.block_size * token_bytes
     overhead = PROCESS_OVERHEAD if config.worker == "process" else THREAD_OVERHEAD
     overhead += (config.tensor_parallel_size - 1) * PROCESS_OVERHEAD
     return Need(place, weights, pool, overhead if place == "cpu" else GPU_OVERHEAD)
+
+
+def _kv_item_bytes(config: EngineConfig, item_bytes: int) -> float:
+    """Returns the bytes of a number in the KV cache; in int8 with its share of a scale, for heads of 64 numbers."""
+    return 1 + 4 / 64 if config.kv_dtype == "int8" else item_bytes
 
 
 def _place(live: LiveEngine, config: EngineConfig) -> str | None:

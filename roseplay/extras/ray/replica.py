@@ -49,7 +49,7 @@ class Replica:
         self._resident = ResidentBlocks()
         rank = _rank()
         name = ModelNames(settings.names).listed(self.engine)[0]
-        self._metrics = Metrics(self.engine.info, rank, model_name=name)
+        self._metrics = Metrics(self.engine.info, rank, model_name=name, kv_dtype=settings.config.kv_dtype)
         self._figures = FigureCounter(self.engine.info, rank)
         takers = (self._resident.take, self._metrics.take, self._figures.take)
         self._follower = Follower(lambda: self.engine, *takers)

@@ -75,6 +75,19 @@ def write_row(numbers, row, bf16):
 
 
 @numba.njit(inline="always")
+def quantize_row(numbers, codes):
+    """Write float32 ``numbers`` as int8 codes; returns the scale that multiplies these, NaN if a number is not finite."""
+    most, zero = np.float32(0), np.float32(0)
+    for i in range(codes.shape[0]):
+        most = max(most, abs(numbers[i]))
+        zero += numbers[i] * np.float32(0)
+    inverse = np.float32(127) / most if most > 0 else np.float32(0)
+    for i in range(codes.shape[0]):
+        codes[i] = np.int8(np.rint(numbers[i] * inverse))
+    return most / np.float32(127) + zero
+
+
+@numba.njit(inline="always")
 def round_row(numbers):
     """Round float32 numbers to bfloat16 in place."""
     bits = numbers.view(np.uint32)

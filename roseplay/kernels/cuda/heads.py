@@ -135,7 +135,8 @@ class _Heads:
         if paged is None:
             return self._attend_plainly(module, q, k, v, cos, sin, *args, **more)
         backend, batch = paged.backend, paged.batch
-        if not isinstance(backend, TritonBackend) or not batch.batched_append or not fits(q, k, v, cos, sin):
+        fused = batch.batched_append and fits(q, k, v, cos, sin)
+        if not isinstance(backend, TritonBackend) or not fused or backend.cache.scales:
             return self._attend_plainly(module, q, k, v, cos, sin, *args, paged=paged, **more)
         layer: Any = module.layer_idx
         keys, values = backend.cache.keys[layer], backend.cache.values[layer]

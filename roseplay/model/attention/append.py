@@ -22,18 +22,30 @@ class PlainAppend:
         One write for the whole batch, or (``batch.batched_append`` off) one for each of its rows, as engines did before
         the write was batched (roseinfer 038). Both leave the same cache.
 
-        Numbers that are not finite stay so: no backend may multiply what lies past a request's last token, not even by 0.
+        Numbers that are not finite stay so (in int8 the token's whole head becomes NaN): no backend may multiply what lies past a request's last token, not even by 0.
         """
         blocks, offsets = _slots(self.cache, batch)
-        written = [(k, self.cache.keys[layer])]
+        key_scales, value_scales = self.cache.scales.get(layer, (None, None))
+        written = _stored(k, self.cache.keys[layer], key_scales)
         if not self.cache.shapes[layer].values_in_keys:
-            written.append((v, self.cache.values[layer]))
+            written += _stored(v, self.cache.values[layer], value_scales)
         for new, cached in written:
             if batch.batched_append:
                 cached[blocks, :, offsets] = new
                 continue
             for begin, end in pairwise(batch.host_cu_seqlens_q.tolist()):
                 cached[blocks[begin:end], :, offsets[begin:end]] = new[begin:end]
+
+
+def _stored(
+    new: torch.Tensor, cached: torch.Tensor, scales: torch.Tensor | None
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Returns what is written, and where to: keys or values, or their codes in int8 and the scales ``[tokens, heads, 1]``."""
+    if scales is None:
+        return [(new, cached)]
+    scale = new.float().abs().amax(-1, keepdim=True) / 127
+    codes = new / scale.clamp_min(torch.finfo(torch.float32).tiny)
+    return [(codes.round_().to(torch.int8), cached), (scale, scales)]
 
 
 def _slots(cache: KVCache, batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:

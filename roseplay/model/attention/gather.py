@@ -58,17 +58,21 @@ class GatherBackend(PlainAppend):
             # Blocks that no query sees are not gathered.
             start = max(0, reach.first(past)) // self.cache.block_size
             first_key = start * self.cache.block_size
-            if past:
-                keys = self._gather(self.cache.keys[layer], batch, row, start, seq_len)
+            if past or self.cache.scales:  # an answer must not depend on whether its prompt was cached
+                key_scales, value_scales = self.cache.scales.get(layer, (None, None))
+                keys = self._gather(self.cache.keys[layer], key_scales, batch, row, start, seq_len).to(k.dtype)
                 if self.cache.shapes[layer].values_in_keys:
                     values = keys[..., : v.shape[-1]]
                 else:
-                    values = self._gather(self.cache.values[layer], batch, row, start, seq_len)
+                    values = self._gather(self.cache.values[layer], value_scales, batch, row, start, seq_len).to(
+                        v.dtype
+                    )
             else:
                 keys, values = (x[begin:end].transpose(0, 1)[None] for x in (k, v))
             queries = q[begin:end].transpose(0, 1)[None]
             if not past and params.plain and reach.first(count - 1) <= 0:
-                out[begin:end] = _sdpa(queries, keys, values, None, count > 1, params.scaling)[0].transpose(0, 1)
+                cached = keys[:, :, :count], values[:, :, :count]
+                out[begin:end] = _sdpa(queries, *cached, None, count > 1, params.scaling)[0].transpose(0, 1)
                 continue
             for at in range(0, count, self.masked_queries):
                 stop = min(count, at + self.masked_queries)
@@ -82,7 +86,9 @@ class GatherBackend(PlainAppend):
                     result = _attend_with_scores(*part, mask, params)
                 out[begin + at : begin + stop] = result[0].transpose(0, 1)
 
-    def _gather(self, blocks: torch.Tensor, batch: PagedBatch, row: int, start: int, seq_len: int) -> torch.Tensor:
+    def _gather(
+        self, blocks: torch.Tensor, scales: torch.Tensor | None, batch: PagedBatch, row: int, start: int, seq_len: int
+    ) -> torch.Tensor:
         """Returns a row's keys or values from its block ``start`` on, ``[1, kv_heads, tokens, dim]``, contiguous.
 
         Selects the part of each head in each block, so that one copy is enough. The indices are computed once a step.
@@ -93,7 +99,11 @@ class GatherBackend(PlainAppend):
             table = batch.block_tables[row, start : -(-seq_len // block_size)]
             order = torch.arange(heads, device=blocks.device)
             parts = batch.memo[row, start, heads] = (table * heads + order[:, None]).flatten()
-        return blocks.view(num_blocks * heads, -1).index_select(0, parts).view(1, heads, -1, dim)
+        numbers = blocks.view(num_blocks * heads, -1).index_select(0, parts).view(1, heads, -1, dim)
+        if scales is None:
+            return numbers
+        of_tokens = scales.view(num_blocks * heads, -1).index_select(0, parts).view(1, heads, -1, 1)
+        return numbers * of_tokens
 
 
 def _mask(

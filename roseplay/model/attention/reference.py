@@ -23,8 +23,9 @@ class ReferenceBackend(PlainAppend):
         for row, (begin, end, seq_len) in enumerate(zip(bounds, bounds[1:], seq_lens, strict=False)):
             if begin == end:
                 continue
-            keys = self._gather(self.cache.keys[layer], batch, row, seq_len)
-            values = self._gather(self.cache.values[layer], batch, row, seq_len)
+            key_scales, value_scales = self.cache.scales.get(layer, (None, None))
+            keys = self._gather(self.cache.keys[layer], key_scales, batch, row, seq_len)
+            values = self._gather(self.cache.values[layer], value_scales, batch, row, seq_len)
             group = q.shape[1] // keys.shape[0]
             keys, values = keys.repeat_interleave(group, 0), values.repeat_interleave(group, 0)
 
@@ -45,11 +46,14 @@ class ReferenceBackend(PlainAppend):
             out[begin:end] = (weights @ values).transpose(0, 1).to(out.dtype)
         return out
 
-    def _gather(self, blocks: torch.Tensor, batch: PagedBatch, row: int, seq_len: int) -> torch.Tensor:
+    def _gather(
+        self, blocks: torch.Tensor, scales: torch.Tensor | None, batch: PagedBatch, row: int, seq_len: int
+    ) -> torch.Tensor:
         """``[kv_heads, seq_len, dim]`` in float32."""
         heads, block_size, dim = blocks.shape[1:]
         table = batch.block_tables[row, : -(-seq_len // block_size)]
-        return blocks[table].transpose(0, 1).reshape(heads, -1, dim)[:, :seq_len].float()
+        numbers = blocks[table].float() * (1 if scales is None else scales[table])
+        return numbers.transpose(0, 1).reshape(heads, -1, dim)[:, :seq_len]
 
 
 register_backend("reference", ReferenceBackend)

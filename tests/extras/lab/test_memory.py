@@ -272,3 +272,9 @@ def test_the_bytes_counted_for_a_block_are_those_of_a_pool() -> None:
 def test_the_memory_that_an_arm_needs_is_its_devices(engine: FakeEngine, device: str, place: str | None) -> None:
     on_a_gpu(engine)
     assert need(engine, EngineConfig(device=device, num_blocks=100)).place == place
+
+
+def test_keys_and_values_in_int8_need_about_half_the_memory(engine: FakeEngine) -> None:
+    on_a_gpu(engine)
+    plain, int8 = (need(engine, EngineConfig(num_blocks=100, kv_dtype=kv_dtype)).pool for kv_dtype in ("auto", "int8"))
+    assert int8 / plain == pytest.approx(0.53, abs=0.01)

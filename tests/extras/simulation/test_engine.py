@@ -84,6 +84,7 @@ def test_a_model_in_memory_and_a_config_are_enough(tmp_path: Path) -> None:
         ("qwen3-8b", {"run_as": "h1000"}, "run_as is 'h1000': use one of a100"),
         ("qwen3-8b", {"run_as": "h100", "tensor_parallel_size": 3}, "32 attention heads, which cannot be divided"),
         ("qwen3-8b", {"run_as": "h100", "quantization": "q8"}, "quantization q8 cannot be simulated"),
+        ("qwen3-8b", {"run_as": "h100", "kv_dtype": "int8"}, "kv_dtype int8 cannot be simulated"),
         ("qwen3.5-0.8b", {"run_as": "h100"}, "layers of the kind linear_attention"),
     ],
 )

@@ -59,8 +59,13 @@ def hold_to_the_reference(case: Case, seed: int) -> None:
     right = right_answer(same)
     found = problem.attend(make_backend("triton", problem.cache))
     assert relative_error(found, right) <= TOLERANCE[case.dtype]
-    for ours, theirs in ((problem.cache.keys[0], same.cache.keys[0]), (problem.cache.values[0], same.cache.values[0])):
+    for ours, theirs in zip(cached(problem.cache), cached(same.cache), strict=True):
         assert torch.equal(ours[1:].nan_to_num(7.0), theirs[1:].nan_to_num(7.0))
+
+
+def cached(cache: KVCache) -> list[torch.Tensor]:
+    """Returns what a cache holds of layer 0."""
+    return [cache.keys[0], cache.values[0], *cache.scales.get(0, ())]
 
 
 @pytest.mark.parametrize("seed, case", list(enumerate(pairwise_cases() + latent_cases())), ids=str)
@@ -150,8 +155,8 @@ def copy_numbers(source: Problem, target: Problem) -> None:
         getattr(target, name).copy_(getattr(source, name))
     for name in ("slot_mapping", "cu_seqlens_q", "seq_lens", "block_tables"):
         getattr(target.batch, name).copy_(getattr(source.batch, name))
-    target.cache.keys[0].copy_(source.cache.keys[0])
-    target.cache.values[0].copy_(source.cache.values[0])
+    for mine, theirs in zip(cached(target.cache), cached(source.cache), strict=True):
+        mine.copy_(theirs)
     if target.params.sinks is not None and source.params.sinks is not None:
         target.params.sinks.copy_(source.params.sinks)
 

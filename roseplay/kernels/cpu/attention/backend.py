@@ -32,9 +32,10 @@ class CPUBackend(GatherBackend):
         if not (self.in_place and batch.batched_append):
             super().append(layer, k, v, batch)
             return
-        calls.append_in_place(k, self.cache.keys[layer], batch.slot_mapping)
+        key_scales, value_scales = self.cache.scales.get(layer, (None, None))
+        calls.append_in_place(k, self.cache.keys[layer], batch.slot_mapping, key_scales)
         if not self.cache.shapes[layer].values_in_keys:
-            calls.append_in_place(v, self.cache.values[layer], batch.slot_mapping)
+            calls.append_in_place(v, self.cache.values[layer], batch.slot_mapping, value_scales)
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PagedBatch, params: AttentionParams
@@ -42,18 +43,19 @@ class CPUBackend(GatherBackend):
         if not self.in_place:
             return super().attend(layer, q, k, v, batch, params)
         out = q.new_empty((*q.shape[:2], v.shape[-1]))
-        keys, values, plan = self.cache.keys[layer], self.cache.values[layer], Plan.of(batch)
+        keys, values, scales = self.cache.keys[layer], self.cache.values[layer], self.cache.scales.get(layer)
+        plan = Plan.of(batch)
         # One head of latents has so many query heads that decodes are matrix products as well.
         every = self.cache.shapes[layer].values_in_keys
         decodes = None if every else plan.decodes(params.reach)
         if decodes is not None:
-            calls.attend_in_place(q, out, keys, values, decodes, params)
+            calls.attend_in_place(q, out, keys, values, decodes, params, scales)
         if every or plan.has_prompts:
             most = calls.prompt_span(q, keys)
             if most is None:
                 self.attend_rows(plan.prompt_rows(every=every), layer, q, k, v, batch, params, out)
             else:
-                calls.attend_prompts(q, out, keys, values, plan.spans(most, every=every), params)
+                calls.attend_prompts(q, out, keys, values, plan.spans(most, every=every), params, scales)
         return out
 
 

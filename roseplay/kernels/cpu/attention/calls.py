@@ -21,7 +21,8 @@ try:
 except ImportError:  # Numba is an extra
     decode_loops = None  # type: ignore[assignment]
 
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.int8)
+Scales = tuple[torch.Tensor, torch.Tensor]  # of a layer's keys and values, see ``KVCache``
 _MANY_PIECES = 4  # a thread
 
 
@@ -30,14 +31,17 @@ def available(dtype: torch.dtype, device: torch.device) -> bool:
     return decode_loops is not None and device.type == "cpu" and dtype in _DTYPES
 
 
-def append_in_place(new: torch.Tensor, blocks: torch.Tensor, slots: torch.Tensor) -> None:
+def append_in_place(
+    new: torch.Tensor, blocks: torch.Tensor, slots: torch.Tensor, scales: torch.Tensor | None = None
+) -> None:
     """Write the keys or the values ``new`` ``[tokens, kv_heads, dim]`` into the ``slots`` ``[tokens]`` of a layer's blocks.
 
-    ``blocks`` is as for ``attend_in_place``.
+    ``blocks`` is as for ``attend_in_place``, with ``scales`` if it is int8.
     """
-    new = _heads_dense(new.to(blocks.dtype))
-    sizes = (new.stride(0), *blocks.shape[1:])
-    share_rows(decode_loops.append(new.dtype == torch.bfloat16), (new, blocks, slots), len(slots), *sizes)
+    new = _heads_dense(new if scales is not None else new.to(blocks.dtype))
+    append = decode_loops.append if scales is None else decode_loops.append_codes
+    tensors = (new, blocks, slots) if scales is None else (new, blocks, scales, slots)
+    share_rows(append(new.dtype == torch.bfloat16), tensors, len(slots), new.stride(0), *blocks.shape[1:])
 
 
 def attend_in_place(
@@ -47,13 +51,14 @@ def attend_in_place(
     values: torch.Tensor,
     decodes: Decodes,
     params: AttentionParams,
+    scales: Scales | None = None,
 ) -> None:
     """Make single queries attend to their cached tokens.
 
     Args:
         q: ``[tokens, heads, k_dim]``, float32 or bfloat16.
         out: ``[tokens, heads, v_dim]``, contiguous, of q's dtype; only the tokens of ``decodes`` are written.
-        keys: ``[blocks, kv_heads, block_size, k_dim]``, float32 or bfloat16.
+        keys: ``[blocks, kv_heads, block_size, k_dim]``, float32, bfloat16, or int8 with ``scales``.
         values: ``[blocks, kv_heads, block_size, v_dim]``, of the same dtype.
         decodes: planned for the reach of ``params``.
 
@@ -62,7 +67,7 @@ def attend_in_place(
     kv_heads, block_size, k_dim = keys.shape[1:]
     kernel = decode_loops.attend(
         q.dtype == torch.bfloat16,
-        keys.dtype == torch.bfloat16,
+        8 * keys.itemsize,
         q.shape[1] // kv_heads,
         k_dim,
         values.shape[-1],
@@ -73,10 +78,10 @@ def attend_in_place(
     floats, sink = _floats(params)
     threads = torch.get_num_threads()
     shares, splits = _shares_and_splits(len(decodes.tokens), kv_heads, threads)
-    lanes = len(lane_order(values.shape[-1], keys.dtype == torch.bfloat16)) + 2
+    lanes = len(lane_order(values.shape[-1], 8 * keys.itemsize)) + 2
     parts = np.empty(len(decodes.tokens) * splits * q.shape[1] * lanes if splits > 1 else 0, np.float32)
     ended = np.zeros(len(decodes.tokens) * shares, np.int64)
-    arguments = [x.data_ptr() for x in (q, out, keys, values)]
+    arguments = [x.data_ptr() for x in (q, out, keys, values, *(scales or (keys, values)))]
     arguments += [array.ctypes.data for array in (floats, sink, parts, ended)]
     arguments += [
         q.stride(0),
@@ -95,7 +100,7 @@ def attend_in_place(
 
 def prompt_span(q: torch.Tensor, keys: torch.Tensor) -> int | None:
     """Returns the most queries of a span for ``attend_prompts``; None if it does not support their dtype or shape."""
-    if q.dtype != keys.dtype or not prompt_loops.fits(q.dtype, keys.shape[-1]):
+    if keys.dtype not in (q.dtype, torch.int8) or not prompt_loops.fits(q.dtype, keys.shape[-1]):
         return None
     return prompt_loops.span_queries(q.shape[1] // keys.shape[1] // _group_parts(q, keys))
 
@@ -107,6 +112,7 @@ def attend_prompts(
     values: torch.Tensor,
     spans: Spans,
     params: AttentionParams,
+    scales: Scales | None = None,
     *,
     tiled: bool | None = None,
 ) -> None:
@@ -120,6 +126,7 @@ def attend_prompts(
     groups = kv_heads * parts
     kernel = prompt_loops.attend(
         q.dtype == torch.bfloat16,
+        8 * keys.itemsize,
         q.shape[1] // groups,
         parts,
         k_dim,
@@ -131,7 +138,8 @@ def attend_prompts(
     )
     q = _heads_dense(q)
     floats, sink = _floats(params)
-    arguments = [*(x.data_ptr() for x in (q, out, keys, values)), floats.ctypes.data, sink.ctypes.data]
+    arguments = [x.data_ptr() for x in (q, out, keys, values, *(scales or (keys, values)))]
+    arguments += [floats.ctypes.data, sink.ctypes.data]
     arguments += [
         q.stride(0),
         groups,

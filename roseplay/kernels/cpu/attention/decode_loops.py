@@ -18,14 +18,17 @@ from numba import types
 
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST, attend_tokens, lane_order
 from roseplay.kernels.cpu.parallel import atomic_increment
-from roseplay.kernels.cpu.rows import copy_row, write_row
+from roseplay.kernels.cpu.rows import copy_row, quantize_row, read_row, write_row
 from roseplay.kernels.cpu.simd import LANES, address, advance, array_at, kernel, pointer, prefetch
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
-    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, PARTS, ENDED, Q_STRIDE, KV_HEADS, SHARES, SPLITS, NUM_SINKS, THREADS,
-    TOKENS, SEQ_LENS, FIRSTS, TABLES, ROWS, WIDTH,
-) = range(21)  # fmt: skip
+    _KERNEL, Q, OUT, KEYS, VALUES, KEY_SCALES, VALUE_SCALES, FLOATS, SINKS, PARTS, ENDED, Q_STRIDE, KV_HEADS,
+    SHARES, SPLITS, NUM_SINKS, THREADS, TOKENS, SEQ_LENS, FIRSTS, TABLES, ROWS, WIDTH,
+) = range(23)  # fmt: skip
+
+# Types of cached numbers by their bits; bfloat16 as uint16.
+ITEMS = {8: types.int8, 16: types.uint16, 32: types.float32}
 
 
 @cache
@@ -45,6 +48,26 @@ def append(bf16: bool) -> Any:
                 copy_row(new, cached)
 
     return kernel(append)
+
+
+@cache
+def append_codes(bf16: bool) -> Any:
+    """Returns the kernel that does the same for a cache in int8, whose scales follow it. ``bf16``: the tokens are bfloat16."""
+    item = types.uint16 if bf16 else types.float32
+
+    def append_codes(args, piece):
+        tokens, pieces, stride, heads, block_size, dim = args[5], args[6], args[7], args[8], args[9], args[10]
+        slots = array_at(args[4], types.int64, 0, tokens)
+        numbers = np.empty(dim, np.float32)
+        for token in range(tokens * piece // pieces, tokens * (piece + 1) // pieces):
+            block, offset = slots[token] // block_size, slots[token] % block_size
+            for head in range(heads):
+                read_row(array_at(args[1], item, token * stride + head * dim, dim), numbers, bf16)
+                at = (block * heads + head) * block_size + offset
+                scale = quantize_row(numbers, array_at(args[2], types.int8, at * dim, dim))
+                pointer(args[3], types.float32)[at] = scale
+
+    return kernel(append_codes)
 
 
 @numba.njit(inline="always")
@@ -104,23 +127,24 @@ def _write_out(out, total, weight, lanes, bf16):
 
 
 @cache
-def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
+def attend(bf16_q: bool, bits: int, group: int, k_dim: int, v_dim: int, block_size: int, capped: bool) -> Any:
     """Returns the kernel for one shape of layer; a piece of its work is one share of one row's KV heads, and one of its
     splits.
 
     Args:
-        bf16_q: q and out are bfloat16 (as uint16), else float32; ``bf16``: the same for keys and values.
+        bf16_q: q and out are bfloat16 (as uint16), else float32.
+        bits: of a cached number, see ``ITEMS``.
         group: query heads per KV head.
         capped: there is a softcap.
     """
-    k_order, v_order = lane_order(k_dim, bf16), lane_order(v_dim, bf16)
+    k_order, v_order = lane_order(k_dim, bits), lane_order(v_dim, bits)
     k_size, v_size = len(k_order), len(v_order)
     v_lanes = np.argsort(v_order, kind="stable")[v_size - v_dim :]  # of each number; unused lanes sort first
     at_once = math.gcd(block_size, LANES)
     parts = block_size // at_once
     shape = f"{group},{k_dim},{v_dim},{at_once},{int(capped)}"
     k_block, v_block, k_part, v_part = (n * dim for n in (block_size, at_once) for dim in (k_dim, v_dim))
-    item, item_q = (types.uint16 if small else types.float32 for small in (bf16, bf16_q))
+    item, item_q = ITEMS[bits], ITEMS[16 if bf16_q else 32]
 
     def attend(args, piece):
         rows, kv_heads, shares = pointer(args[ROWS], types.int64)[0], args[KV_HEADS], args[SHARES]
@@ -134,6 +158,7 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
         first_head = token * kv_heads * group + share * heads
         out = numba.carray(advance(pointer(args[OUT], item_q), first_head * v_dim), (heads, v_dim))
         keys, values = pointer(args[KEYS], item), pointer(args[VALUES], item)
+        key_scales, value_scales = pointer(args[KEY_SCALES], types.float32), pointer(args[VALUE_SCALES], types.float32)
         tables = numba.carray(pointer(args[TABLES], types.int64), (rows, args[WIDTH]))
         firsts = pointer(args[FIRSTS], types.int64)
         table, first = tables[row], firsts[row]
@@ -156,12 +181,17 @@ def attend(bf16_q: bool, bf16: bool, group: int, k_dim: int, v_dim: int, block_s
             for head in range(count):
                 prefetch(advance(keys, (following + head) * k_block), k_block)
                 prefetch(advance(values, (following + head) * v_block), v_block)
+                if bits == 8:
+                    prefetch(advance(key_scales, (following + head) * block_size), block_size)
+                    prefetch(advance(value_scales, (following + head) * block_size), block_size)
                 for part in range(min(parts, (last - column * block_size + at_once - 1) // at_once)):
                     begin = column * block_size + part * at_once
+                    token_at = (block + head) * block_size + part * at_once
                     attend_tokens(
                         address(query, head * group * k_size),
                         advance(keys, (block + head) * k_block + part * k_part),
                         advance(values, (block + head) * v_block + part * v_part),
+                        (advance(key_scales, token_at), advance(value_scales, token_at)),
                         first - begin,
                         last - begin,
                         softcap,

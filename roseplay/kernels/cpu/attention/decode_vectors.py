@@ -1,7 +1,8 @@
 """The query heads of a group attend to up to 16 tokens of a block, in explicit vectors of 16 float32.
 
-In bfloat16, the order of numbers in vectors (``lane_order``) differs from that in memory: two numbers are loaded as one
-32-bit word, whose upper half is the second number and whose lower half, shifted up, is the first.
+Keys and values are float32, bfloat16 or int8. The scales of int8, one a token, multiply scores and probabilities
+instead of the numbers. In bfloat16, the order of numbers in vectors (``lane_order``) differs from that in memory: two
+numbers are loaded as one 32-bit word, whose upper half is the second number and whose lower half, shifted up, is the first.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from roseplay.kernels.cpu.simd import FAST, FLOAT, FLOATS, INT, INTS, LANES, Emi
 LOWEST = -3e38  # not -inf: fast-math instructions may assume finite numbers
 
 
-def lane_order(dim: int, bf16: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Returns which of a token's ``dim`` numbers each lane of its vectors of 16 holds; -1 for an unused lane."""
-    pairs = dim // (2 * LANES) * 2 * LANES if bf16 else 0
+def lane_order(dim: int, bits: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Returns which of a token's ``dim`` numbers of ``bits`` bits each lane of its vectors of 16 holds; -1 for an unused
+    lane."""
+    pairs = dim // (2 * LANES) * 2 * LANES if bits == 16 else 0
     order = np.arange(pairs).reshape(-1, LANES, 2).transpose(0, 2, 1).reshape(-1)
     rest = np.full(-(-(dim - pairs) // LANES) * LANES, -1)
     rest[: dim - pairs] = np.arange(pairs, dim)
@@ -28,11 +30,11 @@ def lane_order(dim: int, bf16: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 class AttentionEmitter(Emitter):
-    """Emits the steps of attention to 16 tokens; with ``bf16``, keys and values are bfloat16."""
+    """Emits the steps of attention to 16 tokens, whose keys and values have ``bits`` bits a number."""
 
-    def __init__(self, builder: Any, bf16: bool) -> None:
+    def __init__(self, builder: Any, bits: int) -> None:
         super().__init__(builder)
-        self.bf16 = bf16
+        self.bits = bits
 
     def load_vectors(self, pointer: Any, vectors: int) -> list[Any]:
         return [self.load(pointer, LANES * i, FLOAT, LANES) for i in range(vectors)]
@@ -40,7 +42,7 @@ class AttentionEmitter(Emitter):
     def load_token(self, pointer: Any, number: int, dim: int) -> list[Any]:
         """Returns the key or value of the token ``number``, as vectors in ``lane_order``."""
         b, begin, vectors = self.builder, number * dim, []
-        pairs = dim // (2 * LANES) if self.bf16 else 0
+        pairs = dim // (2 * LANES) if self.bits == 16 else 0
         sixteen, upper = ir.Constant(INTS, [16] * LANES), ir.Constant(INTS, [0xFFFF0000] * LANES)
         for i in range(pairs):
             at = b.gep(pointer, [ir.Constant(INT, begin + 2 * LANES * i)])
@@ -48,12 +50,21 @@ class AttentionEmitter(Emitter):
             vectors += [b.bitcast(b.shl(both, sixteen), FLOATS), b.bitcast(b.and_(both, upper), FLOATS)]
         for first in range(2 * LANES * pairs, dim, LANES):
             count = min(LANES, dim - first)
-            part = self.load(pointer, begin + first, ir.IntType(16) if self.bf16 else FLOAT, count)
+            part = self.load(pointer, begin + first, FLOAT if self.bits == 32 else ir.IntType(self.bits), count)
             if count < LANES:
                 lanes = [*range(count), *[count] * (LANES - count)]
                 part = b.shuffle_vector(part, ir.Constant(part.type, None), ir.Constant(INTS, lanes))
-            vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.bf16 else part)
+            if self.bits == 8:
+                part = b.sitofp(b.sext(part, INTS), FLOATS)
+            vectors.append(b.bitcast(b.shl(b.zext(part, INTS), sixteen), FLOATS) if self.bits == 16 else part)
         return vectors
+
+    def scaled(self, numbers: Any, scales: Any, tokens: int) -> Any:
+        """Returns a vector of one number for each token times the tokens' scales, of which lanes from ``tokens`` on are 0."""
+        lanes = [*range(tokens), *[tokens] * (LANES - tokens)]
+        there = self.load(scales, 0, FLOAT, tokens)
+        there = self.builder.shuffle_vector(there, ir.Constant(there.type, None), ir.Constant(INTS, lanes))
+        return self.builder.fmul(numbers, there)
 
     def add_pairs(self, x: Any, y: Any, width: int) -> Any:
         """Add lanes that are ``width`` apart, in two vectors at once: sums of x go to lanes without the bit ``width``, sums
@@ -120,38 +131,44 @@ class AttentionEmitter(Emitter):
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def attend_tokens(context, query, keys, values, begin, end, softcap, top, weight, total, shape):
+def attend_tokens(context, query, keys, values, scales, begin, end, softcap, top, weight, total, shape):
     """Online softmax (Milakov and Gimelshein 2018) of a group's heads over some tokens of one block.
 
     Args:
         query: pointer to the heads' queries, times the scale, each in ``lane_order`` and whole vectors.
-        keys, values: pointers to the first token's; float32, or bfloat16 as uint16.
+        keys, values: pointers to the first token's; float32, bfloat16 as uint16, or int8.
+        scales: pointers to the first token's scales of keys and of values, which are read for int8.
         begin, end: the visible tokens, counted from the first, which is before ``end``.
         softcap: used if ``shape`` is ``capped``.
         top, weight, total: pointers to each head's running maximum, sum, and weighted values (in ``lane_order``).
         shape: ``"heads,k_dim,v_dim,tokens,capped"``, a literal; at most 16 tokens.
     """
     heads, k_dim, v_dim, tokens, capped = map(int, shape.literal_value.split(","))
-    bf16 = keys.dtype.bitwidth == 16
-    signature = types.void(query, keys, values, begin, end, softcap, top, weight, total, shape)
-    k_vectors, v_vectors = (len(lane_order(dim, bf16)) // LANES for dim in (k_dim, v_dim))
+    bits = keys.dtype.bitwidth
+    signature = types.void(query, keys, values, scales, begin, end, softcap, top, weight, total, shape)
+    k_vectors, v_vectors = (len(lane_order(dim, bits)) // LANES for dim in (k_dim, v_dim))
 
     def generate(context, builder, signature, args):
-        query, keys, values, begin, end, softcap, top, weight, total, _ = args
-        emit = AttentionEmitter(builder, bf16)
+        query, keys, values, scales, begin, end, softcap, top, weight, total, _ = args
+        emit = AttentionEmitter(builder, bits)
+        key_scales, value_scales = (builder.extract_value(scales, i) for i in range(2))
 
         def of_head(pointer, head, numbers):
             return builder.gep(pointer, [ir.Constant(INT, head * numbers)])
 
         queries = [emit.load_vectors(of_head(query, head, k_vectors * LANES), k_vectors) for head in range(heads)]
         visible, final = emit.visible(begin, end, tokens), builder.sub(end, end.type(1))
-        probabilities, totals = [], []
+        probabilities, totals, zeros = [], [], ir.Constant(FLOATS, [0.0] * LANES)
         for head, scores in enumerate(emit.scores(queries, keys, tokens, k_dim)):
+            if bits == 8:
+                scores = emit.scaled(scores, key_scales, tokens)
             if capped:
                 scores = emit.cap(scores, emit.broadcast(softcap))
             probability, rescale = emit.online_softmax_update(
                 scores, visible, of_head(top, head, 1), of_head(weight, head, 1)
             )
+            if bits == 8:  # scales past the last visible token may be NaN
+                probability = builder.select(visible, emit.scaled(probability, value_scales, tokens), zeros)
             past = emit.load_vectors(of_head(total, head, v_vectors * LANES), v_vectors)
             probabilities.append(probability)
             totals.append([builder.fmul(x, rescale, flags=FAST) for x in past])

@@ -18,7 +18,7 @@ import torch
 from numba import types
 
 from roseplay.kernels.cpu import amx
-from roseplay.kernels.cpu.attention.decode_loops import add_sinks
+from roseplay.kernels.cpu.attention.decode_loops import ITEMS, add_sinks
 from roseplay.kernels.cpu.attention.decode_vectors import LOWEST
 from roseplay.kernels.cpu.attention.prompt_vectors import interleave_pairs, online_softmax_update, transpose_16x16
 from roseplay.kernels.cpu.features import has_amx
@@ -33,9 +33,9 @@ _FLOAT_BYTES = 4
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
 (
-    _KERNEL, Q, OUT, KEYS, VALUES, FLOATS, SINKS, Q_STRIDE, GROUPS, NUM_SINKS, WINDOW, CHUNK,
+    _KERNEL, Q, OUT, KEYS, VALUES, KEY_SCALES, VALUE_SCALES, FLOATS, SINKS, Q_STRIDE, GROUPS, NUM_SINKS, WINDOW, CHUNK,
     TOKENS, COUNTS, POSITIONS, TABLES, SPANS, WIDTH,
-) = range(18)  # fmt: skip
+) = range(20)  # fmt: skip
 
 
 def fits(dtype: torch.dtype, k_dim: int) -> bool:
@@ -62,12 +62,19 @@ def group_parts(group: int, kv_heads: int, threads: int) -> int:
 
 
 @numba.njit(inline="always")
-def _copy_cached(cache, table, head, kv_heads, block_size, dim, stride, first, rows):
+def _copy_cached(cache, scales, table, head, kv_heads, block_size, dim, stride, first, rows, bits, bf16):
     """Copy the cached keys or values of one KV head, from token ``first`` on, to ``rows``; tokens are ``stride`` apart."""
+    numbers = np.empty(dim if bits == 8 else 0, np.float32)
     for i in range(len(rows)):
         block, offset = table[(first + i) // block_size], (first + i) % block_size
-        begin = ((block * kv_heads + head) * block_size + offset) * stride
-        copy_row(numba.carray(advance(cache, begin), dim), rows[i, :dim])
+        at = (block * kv_heads + head) * block_size + offset
+        cached = numba.carray(advance(cache, at * stride), dim)
+        if bits == 8:
+            for d in range(dim):
+                numbers[d] = np.float32(cached[d]) * scales[at]
+            write_row(numbers, rows[i, :dim], bf16)
+        else:
+            copy_row(cached, rows[i, :dim])
 
 
 @numba.njit(inline="always")
@@ -132,6 +139,7 @@ def _multiply_add(x, stride, strip, words, out, out_stride, rows, tiled):
 @cache
 def attend(
     bf16: bool,
+    bits: int,
     group: int,
     parts: int,
     k_dim: int,
@@ -144,7 +152,8 @@ def attend(
     """Returns the kernel for one shape of layer; a piece of its work is one group of one span.
 
     Args:
-        bf16: queries, keys, values and out are bfloat16 (as uint16), else float32.
+        bf16: queries and out are bfloat16 (as uint16), else float32.
+        bits: of a cached number: 8 for int8, else as many as a query's.
         group: query heads of a piece, of which a KV head has ``parts`` groups.
         v_stride: numbers between the values of two tokens.
         capped: as in ``decode_loops.attend``.
@@ -157,6 +166,7 @@ def attend(
     v_wide = -(-v_dim // STRIP) * STRIP
     v_strips = v_wide // STRIP
     item, zero = (types.uint16, np.uint16) if bf16 else (types.float32, np.float32)
+    cached = ITEMS[bits]
     is_capped = int(capped)
 
     def attend(args, piece):
@@ -192,10 +202,14 @@ def attend(
         first = max(0, _first_seen(position, window, chunk)) // KEY_CHUNK * KEY_CHUNK
         for begin in range(first, position + count, KEY_CHUNK):
             tokens = min(KEY_CHUNK, position + count - begin)
-            cached_keys, cached_values = pointer(args[KEYS], item), pointer(args[VALUES], item)
-            kv_head = head // parts
-            _copy_cached(cached_keys, table, kv_head, kv_heads, block_size, k_dim, k_dim, begin, keys[:tokens])
-            _copy_cached(cached_values, table, kv_head, kv_heads, block_size, v_dim, v_stride, begin, values[:tokens])
+            _copy_cached(
+                pointer(args[KEYS], cached), pointer(args[KEY_SCALES], types.float32), table, head // parts, kv_heads,
+                block_size, k_dim, k_dim, begin, keys[:tokens], bits, bf16,
+            )  # fmt: skip
+            _copy_cached(
+                pointer(args[VALUES], cached), pointer(args[VALUE_SCALES], types.float32), table, head // parts, kv_heads,
+                block_size, v_dim, v_stride, begin, values[:tokens], bits, bf16,
+            )  # fmt: skip
             _lay_out(keys, values, key_strips, value_strips, tokens, step)
             for tile in range(tiles):
                 at = tile * most

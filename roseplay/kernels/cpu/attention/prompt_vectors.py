@@ -27,7 +27,7 @@ def online_softmax_update(context, scores, probabilities, vectors, begin, end, s
 
     def generate(context, builder, signature, args):
         scores, probabilities, vectors, begin, end, scaling, softcap, top, weight, _ = args
-        emit = AttentionEmitter(builder, bf16=False)
+        emit = AttentionEmitter(builder, bits=32)
         lowest, zeros = (ir.Constant(FLOATS, [number] * LANES) for number in (LOWEST, 0.0))
         highest, total = (cgutils.alloca_once_value(builder, number) for number in (lowest, zeros))
 

@@ -130,11 +130,12 @@ class TritonBackend:
         from roseplay.kernels.cuda.attention.kernels import attend_kernel
 
         keys, values = self.cache.keys[layer], self.cache.values[layer]
+        scales = self.cache.scales.get(layer)
         num_tokens, num_heads = q.shape[:2]
         block_size, k_dim, v_dim = self.cache.block_size, keys.shape[-1], values.shape[-1]
         rest = k_dim - v_dim if self.cache.shapes[layer].values_in_keys else 0
         softcap, sinks = params.softcap, params.sinks
-        plan = self._plan(layer, num_heads, batch, params.reach)
+        plan = self._plan(layer, num_heads, batch, params.reach, q.itemsize if scales else keys.itemsize)
         tiles, decode = plan.tiles, plan.programs is not None
         rows = tiles.heads * (1 if decode else tiles.block_q)
         out = q.new_empty((num_tokens, num_heads, v_dim))
@@ -142,27 +143,27 @@ class TritonBackend:
         if decode or plan.grid[2] > 1:
             parts = q.new_empty((math.prod(plan.grid), rows, v_dim), dtype=torch.float32)
             lse = q.new_empty((math.prod(plan.grid), rows), dtype=torch.float32)
-        q = q.to(keys.dtype)
+        q = q.to(keys.dtype) if scales is None else q
         with torch.cuda.device_of(q):
             attend_kernel[plan.grid](
                 out, parts, lse, self._arrived, self._arrived if plan.programs is None else plan.programs,
-                q, keys, values, batch.block_tables, batch.cu_seqlens_q, batch.seq_lens,
+                q, keys, values, *(scales or (keys, values)), batch.block_tables, batch.cu_seqlens_q, batch.seq_lens,
                 q if sinks is None else sinks,
                 num_tokens, batch.seq_lens.shape[0], batch.block_tables.stride(0),
                 _LOG2_E * params.scaling * (2 / softcap if softcap else 1), _LOG2_E * (softcap or 0),
                 q.stride(0), q.stride(1), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-                NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
+                keys.shape[1] * block_size, NUM_HEADS=num_heads, GROUP=num_heads // keys.shape[1], HEADS=tiles.heads,
                 BLOCK_M=tiles.block_m, BLOCK_N=tiles.block_n, BLOCK_SIZE=block_size,
                 K_DIM=k_dim - rest, V_DIM=v_dim, K_PAD=pad(k_dim - rest), V_PAD=pad(v_dim),
                 REST=rest, REST_PAD=pad(rest), ROWS=rows, JOIN=next_power_of_2(rows), DECODE=decode,
                 WINDOW=params.reach.window or 0, CHUNK=params.reach.chunk or 0,
                 SOFTCAP=bool(softcap), SINKS=sinks is not None,
-                WIDEN=self._interpreted, PRECISION=precision(keys.dtype),
+                WIDEN=self._interpreted, PRECISION=precision(q.dtype), INT8=scales is not None,
                 num_warps=tiles.num_warps, num_stages=tiles.num_stages,
             )  # fmt: skip
         return out
 
-    def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach) -> _Plan:
+    def _plan(self, layer: int, num_heads: int, batch: PagedBatch, reach: Reach, itemsize: int) -> _Plan:
         """Returns the launch, which is the same for layers of one shape and therefore computed once a step."""
         shape, block_size = self.cache.shapes[layer], self.cache.block_size
         name = ("triton", num_heads, shape, reach)
@@ -178,7 +179,7 @@ class TritonBackend:
                     k_dim=shape.k_dim,
                     v_dim=shape.v_dim,
                     values_in_keys=shape.values_in_keys,
-                    itemsize=self.cache.dtype.itemsize,
+                    itemsize=itemsize,
                     shared_memory=device.shared_memory,
                     tensor_cores=device.tensor_cores,
                 )
@@ -213,17 +214,17 @@ class TritonBackend:
     def _append(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         from roseplay.kernels.cuda.attention.append import append_kernel
 
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys, values, scales = self.cache.keys[layer], self.cache.values[layer], self.cache.scales.get(layer)
         num_tokens, num_heads, k_dim = k.shape
         v_dim = 0 if self.cache.shapes[layer].values_in_keys else v.shape[2]
         block_h = min(next_power_of_2(num_heads), max(1, _APPEND_NUMBERS // pad(max(k_dim, v_dim))))
         with torch.cuda.device_of(k):
             append_kernel[num_tokens, -(-num_heads // block_h)](
-                k, v, keys, values, slot_mapping,
+                k, v, keys, values, *(scales or (keys, values)), slot_mapping,
                 k.stride(0), k.stride(1), v.stride(0), v.stride(1),
                 keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
                 NUM_HEADS=num_heads, BLOCK_H=block_h, BLOCK_SIZE=self.cache.block_size,
-                K_DIM=k_dim, V_DIM=v_dim, K_PAD=pad(k_dim), V_PAD=pad(v_dim),
+                K_DIM=k_dim, V_DIM=v_dim, K_PAD=pad(k_dim), V_PAD=pad(v_dim), INT8=scales is not None,
             )  # fmt: skip
 
     @cached_property

@@ -69,18 +69,19 @@ def _first_seen(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 @triton.jit
 def _attend_tiles(
-    acc, total, top, q, q_rest, position, end, first, last, keys, values, table,
-    keys_block_stride, values_block_stride, scale, cap,
+    acc, total, top, q, q_rest, position, end, first, last, keys, values, key_scales, value_scales, table,
+    keys_block_stride, values_block_stride, scales_block_stride, scale, cap,
     BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
     REST: tl.constexpr, REST_PAD: tl.constexpr,
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr, MASKED: tl.constexpr,
-    WIDEN: tl.constexpr, PRECISION: tl.constexpr, EVICTION: tl.constexpr,
+    WIDEN: tl.constexpr, PRECISION: tl.constexpr, INT8: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
     """Online softmax over key tiles ``first`` to ``last - 1``.
 
     ``acc`` [rows, V_PAD], ``total`` and ``top`` [rows] are the weighted sum, the sum of weights and the largest score so
     far. Without ``MASKED`` every row sees every key; with it, keys from ``end`` on and their block ids are not read.
+    With ``INT8``, the scales of keys and values multiply scores and weights, and codes are exact in the queries' dtype.
     With ``REST``, values are the first ``K_DIM`` numbers of keys and are read once for both products.
     """
     k_dims = tl.arange(0, K_PAD)
@@ -111,6 +112,12 @@ def _attend_tiles(
             v = tl.load(values + v_places, mask=v_mask, other=0.0, eviction_policy=EVICTION)
         else:
             v = tl.load(values + v_places, eviction_policy=EVICTION)
+        if INT8:
+            scales_at = block * scales_block_stride + slot
+            k_scale = tl.load(key_scales + scales_at, mask=here, other=0.0, eviction_policy=EVICTION)
+            v_scale = tl.load(value_scales + scales_at, mask=here, other=0.0, eviction_policy=EVICTION)
+            k = k.to(q.dtype)
+            v = v.to(q.dtype)
         next_key = key + BLOCK_N
         block = tl.load(table + next_key // BLOCK_SIZE, mask=next_key < end, other=0)
         if WIDEN:
@@ -120,6 +127,8 @@ def _attend_tiles(
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         if REST:
             scores = tl.dot(q_rest, tl.trans(k_rest.to(k.dtype)), scores, input_precision=PRECISION)
+        if INT8:
+            scores = scores * k_scale[None, :]
         scores = scores * scale
         if SOFTCAP:  # tanh(x) = 1 - 2 / (exp(2x) + 1), right at both infinities; scale and cap have the factors
             scores = cap * (1.0 - 2.0 / (tl.exp2(scores) + 1.0))
@@ -136,6 +145,8 @@ def _attend_tiles(
         rescale = tl.exp2(top - base)
         weights = tl.exp2(scores - base[:, None])
         total = total * rescale + tl.sum(weights, 1)
+        if INT8:
+            weights = weights * v_scale[None, :]
         acc = tl.dot(weights.to(v.dtype), v, acc * rescale[:, None], input_precision=PRECISION)
         top = new_top
     return acc, total, top
@@ -143,13 +154,13 @@ def _attend_tiles(
 
 @triton.jit
 def _attend_context(
-    acc, total, top, queries, rest_queries, position, first_position, end, first, last, keys, values, table,
-    keys_block_stride, values_block_stride, scale, cap,
+    acc, total, top, queries, rest_queries, position, first_position, end, first, last, keys, values, key_scales,
+    value_scales, table, keys_block_stride, values_block_stride, scales_block_stride, scale, cap,
     BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
     REST: tl.constexpr, REST_PAD: tl.constexpr,
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr,
-    WIDEN: tl.constexpr, PRECISION: tl.constexpr, DECODE: tl.constexpr,
+    WIDEN: tl.constexpr, PRECISION: tl.constexpr, INT8: tl.constexpr, DECODE: tl.constexpr,
 ):  # fmt: skip
     """``_attend_tiles`` for key tiles ``first`` to ``last - 1``, with masks only where a token does not see a key.
 
@@ -168,9 +179,10 @@ def _attend_context(
         begin = first if third == 0 else whole_first if third == 1 else whole_last
         stop = whole_first if third == 0 else whole_last if third == 1 else last
         acc, total, top = _attend_tiles(
-            acc, total, top, queries, rest_queries, position, end, begin, stop, keys, values, table,
-            keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-            REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, third != 1, WIDEN, PRECISION, "evict_first" if DECODE else "",
+            acc, total, top, queries, rest_queries, position, end, begin, stop, keys, values, key_scales, value_scales,
+            table, keys_block_stride, values_block_stride, scales_block_stride, scale, cap,
+            BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD, REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, third != 1,
+            WIDEN, PRECISION, INT8, "evict_first" if DECODE else "",
         )  # fmt: skip
     return acc, total, top
 
@@ -252,15 +264,15 @@ def _share(
     do_not_specialize_on_alignment=["block_tables", "cu_seqlens_q", "seq_lens", "sinks"],
 )
 def attend_kernel(
-    out, parts, lse, arrived, plan, q, keys, values, block_tables, cu_seqlens_q, seq_lens, sinks,
+    out, parts, lse, arrived, plan, q, keys, values, key_scales, value_scales, block_tables, cu_seqlens_q, seq_lens, sinks,
     num_tokens, num_rows, table_stride, scale, cap,
     q_token_stride, q_head_stride, keys_block_stride, keys_head_stride, values_block_stride, values_head_stride,
-    NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr,
+    scales_block_stride, NUM_HEADS: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     K_DIM: tl.constexpr, V_DIM: tl.constexpr, K_PAD: tl.constexpr, V_PAD: tl.constexpr,
     REST: tl.constexpr, REST_PAD: tl.constexpr, ROWS: tl.constexpr, JOIN: tl.constexpr, DECODE: tl.constexpr,
     WINDOW: tl.constexpr, CHUNK: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
-    WIDEN: tl.constexpr, PRECISION: tl.constexpr,
+    WIDEN: tl.constexpr, PRECISION: tl.constexpr, INT8: tl.constexpr,
 ):  # fmt: skip
     """Attention of one query tile, with ``HEADS`` query heads of one KV head, to one split of the context.
 
@@ -269,7 +281,8 @@ def attend_kernel(
 
     Shapes: ``q`` [tokens, heads, k_dim], ``keys`` [blocks, kv_heads, block_size, k_dim]; ``out`` [tokens, heads, v_dim]. The
     result of tokens after the last row is 0. With ``REST``, keys and queries have ``K_DIM + REST`` numbers, and values are
-    the first ``K_DIM`` of the keys; ``values`` is not read (MLA's latents).
+    the first ``K_DIM`` of the keys; ``values`` is not read (MLA's latents). With ``INT8``, keys and values are codes, and
+    their scales are float32 [blocks, kv_heads, block_size], see ``KVCache``; without, these are not read.
 
     Where several programs share a context, each writes its part, float32 ``parts`` [programs, ROWS, v_dim], and the base-2
     logarithm of the sum of its weights, ``lse`` [programs, ROWS], and counts itself in ``arrived``, int32, which is 0 before
@@ -336,11 +349,14 @@ def attend_kernel(
 
     my_keys = keys + kv_head.to(tl.int64) * keys_head_stride
     my_values = values + kv_head.to(tl.int64) * values_head_stride
+    my_key_scales = key_scales + kv_head * BLOCK_SIZE
+    my_value_scales = value_scales + kv_head * BLOCK_SIZE
     table = block_tables + row.to(tl.int64) * table_stride
     acc, total, top = _attend_context(
-        acc, total, top, queries, rest_queries, position, first_position, end, first, last, my_keys, my_values, table,
-        keys_block_stride, values_block_stride, scale, cap, BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD,
-        REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, WIDEN, PRECISION, DECODE,
+        acc, total, top, queries, rest_queries, position, first_position, end, first, last, my_keys, my_values,
+        my_key_scales, my_value_scales, table, keys_block_stride, values_block_stride, scales_block_stride, scale, cap,
+        BLOCK_N, BLOCK_SIZE, K_DIM, V_DIM, K_PAD, V_PAD, REST, REST_PAD, WINDOW, CHUNK, SOFTCAP, WIDEN, PRECISION, INT8,
+        DECODE,
     )  # fmt: skip
 
     # 0 if no key is visible: in this split, or in an unused row

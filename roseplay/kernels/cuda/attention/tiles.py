@@ -89,7 +89,7 @@ class Launch:
         num_tokens, num_rows: of the batch, with padding; a batch is "mixed" if its rows do not fill a tile on average.
         group: query heads per KV head.
         values_in_keys: values are the first ``v_dim`` numbers of the keys (``LayerShape``).
-        itemsize: bytes of a number in the cache.
+        itemsize: bytes of a number in products.
         shared_memory: bytes available to a program.
     """
 
