@@ -22,11 +22,13 @@ from torch.nn import functional
 from roseplay.model.ggml_blocks import BLOCK, FORMATS
 
 try:
-    from roseplay.kernels.cpu import amx, matmul
+    from roseplay.kernels.cpu import amx, matmul, tape
+    from roseplay.kernels.cpu.arena import Arena
     from roseplay.kernels.cpu.features import has, has_amx, has_neon
     from roseplay.kernels.cpu.quants import product
     from roseplay.kernels.cpu.quants.strips import block_bytes, example
     from roseplay.kernels.cpu.quants.tiles import most_rows as integer_rows
+    from roseplay.kernels.cpu.recorder import Recorder
     from roseplay.kernels.cpu.tiles import STRIP, most_rows
 except ImportError:  # Numba is an extra
     matmul = product = None  # type: ignore[assignment]
@@ -138,7 +140,7 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | Non
         return Products(False)
     size = int(inner * outer * item)
     memory = torch.ones((copies, -(-size // 8)), dtype=torch.int64)
-    measured = _measure({READING: lambda x, i: memory[i % copies].sum(), **kinds}, dtype, inner)
+    measured = _measure({READING: lambda x, i: memory[i % copies].sum(), **kinds}, dtype, inner, copies)
     reading = min(measured.pop(READING).values())
     chosen = decide(measured, (inner, outer))
     took = measured[chosen.kind(1)][1]
@@ -236,16 +238,30 @@ def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> d
     return kinds
 
 
-def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int) -> dict[str, dict[int, float]]:
-    """Returns the shortest time of each kind for each number of rows, measuring the kinds in turn."""
+def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int, copies: int) -> dict[str, dict[int, float]]:
+    """Returns the shortest time of a product of each kind for each number of rows, measuring the kinds in turn."""
     measured: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
     for rows in ROWS:
-        x, turn = torch.ones((rows, inner), dtype=dtype), 0
+        x, number = torch.ones((rows, inner), dtype=dtype), max(1, min(copies, ROWS[2] // rows))
+        recorded = {kind: _recorded(run, x, number) for kind, run in kinds.items()}
         for _ in range(_REPEATS):
-            for kind, run in kinds.items():
-                turn += 1
+            for kind, run_all in recorded.items():
                 begin = time.perf_counter()
-                run(x, turn)
-                took = (time.perf_counter() - begin) * 1e6
+                run_all()
+                took = (time.perf_counter() - begin) * 1e6 / number
                 measured[kind][rows] = min(took, measured[kind].get(rows, math.inf))
     return measured
+
+
+def _recorded(run: Run, x: torch.Tensor, number: int) -> Callable[[], None]:
+    """Returns a function that multiplies by several weights, as a recorded step does: its threads are woken once."""
+    arena, recorded = Arena(), tape.Tape()
+    with tape.record(recorded), Recorder(arena, recorded.calls):
+        for i in range(number):
+            run(x, i)
+    recorded.join()
+
+    def run_all(kept: Arena = arena) -> None:
+        recorded.replay()
+
+    return run_all
