@@ -22,6 +22,7 @@ from roseplay.kernels.cpu.products import (
     VECTORS,
     Products,
     choose,
+    choose_ahead,
     decide,
     default_products,
     measured_size,
@@ -67,6 +68,19 @@ def test_the_fastest_kind_is_used(tiles, vectors, onednn, strips, tiles_from) ->
 def test_blocks_are_multiplied_in_integers_unless_floats_are_clearly_faster(integers, floats, floats_from) -> None:  # type: ignore[no-untyped-def]
     found = decide({EXPANDED: times(*floats), **({INTEGERS: times(*integers)} if integers else {})})
     assert (found.blocks, found.tiles_from) == (True, floats_from)
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "chosen"),
+    [
+        ((95, 110, 500, 500), (90, 100, 100, 100), 16384),  # not clearly faster; prompts do not count
+        ((80, 85, 900, 900), (90, 80, 100, 100), 1024),
+        ((300, 80, 100, 100), (70, 90, 900, 900), 4096),
+    ],
+)
+def test_weights_are_prefetched_by_16_kb_unless_another_distance_is_clearly_better(near, far, chosen) -> None:  # type: ignore[no-untyped-def]
+    measured = {"16384": times(100, 100, 100, 100), "4096": times(*far), "1024": times(*near)}
+    assert choose_ahead(measured) == chosen
 
 
 @given(TIMES, TIMES, TIMES)

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -32,12 +33,13 @@ try:
     from roseplay.kernels.cpu.tiles import STRIP, most_rows
 except ImportError:  # Numba is an extra
     matmul = product = None  # type: ignore[assignment]
+_AHEAD = (0,) if product is None else product.AHEAD
 
 logger = logging.getLogger(__name__)
 
 TILES, ONEDNN = "AMX tiles", "oneDNN"
 INTEGERS = "integers in AVX2" if matmul is None or not has("avx512vnni") else "integers in AVX-512 VNNI"
-EXPANDED, READING = "expanded floats", "plain reading"
+EXPANDED = "expanded floats"
 VECTORS = "AVX-512" if matmul is None or has("avx512f") else "NEON" if has_neon() else "AVX2"
 ROWS = (1, 8, 32, 128)  # for which products are measured: decode steps, and a prompt
 _REPEATS = 3
@@ -59,6 +61,7 @@ class Products:
         measured: microseconds of a product by kind and number of rows; empty if there was no choice.
         size: ``(in, out)`` of the products that were measured.
         blocks: whether weights are in quantized blocks.
+        ahead: how many bytes before their use such weights are prefetched.
         bandwidth: bytes of the weight a second that a product of one row reads; ``share``: of what plain reading reaches.
     """
 
@@ -67,6 +70,7 @@ class Products:
     measured: Microseconds = field(default_factory=dict)
     size: tuple[int, int] = (0, 0)
     blocks: bool = False
+    ahead: int = _AHEAD[0]
     bandwidth: float = 0.0
     share: float = 0.0
 
@@ -91,6 +95,8 @@ class Products:
         times = (f"{kind} {'/'.join(f'{costs[rows]:.0f}' for rows in ROWS)}" for kind, costs in self.measured.items())
         inner, outer = self.size
         reads = f"one row reads {self.bandwidth / 1e9:.0f} GB/s, {self.share:.0%} of what plain reading reaches; "
+        if self.kind(1) == INTEGERS:
+            reads += f"prefetched {self.ahead} bytes ahead; "
         return f"{reads}µs of {'/'.join(map(str, ROWS))} rows x {inner} x {outer}: {', '.join(times)}"
 
     def __str__(self) -> str:
@@ -135,15 +141,23 @@ def choose(dtype: torch.dtype, sizes: Iterable[tuple[int, int]], kind: str | Non
         return by_default
     item = float(dtype.itemsize) if kind is None else block_bytes(FORMATS[kind][0]) / (BLOCK * STRIP)
     inner, outer, copies = measured_size(numbers, item)
-    kinds = _kinds(dtype, inner, outer, copies) if kind is None else _kinds_of_blocks(dtype, kind, inner, outer, copies)
+    distances: dict[str, Run] = {}
+    if kind is None:
+        kinds = _kinds(dtype, inner, outer, copies)
+    else:
+        kinds, distances = _kinds_of_blocks(dtype, kind, inner, outer, copies)
     if not kinds.keys() & {TILES, VECTORS, INTEGERS, EXPANDED}:
         return Products(False)
     size = int(inner * outer * item)
     memory = torch.ones((copies, -(-size // 8)), dtype=torch.int64)
-    measured = _measure({READING: lambda x, i: memory[i % copies].sum(), **kinds}, dtype, inner, copies)
-    reading = min(measured.pop(READING).values())
+    reading = min(_took(memory.sum) for _ in range(_REPEATS)) / copies
+    measured = _measure(kinds, dtype, inner, copies)
     chosen = decide(measured, (inner, outer))
     took = measured[chosen.kind(1)][1]
+    if chosen.kind(1) == INTEGERS:
+        by_distance = _measure(distances, dtype, inner, copies, ROWS[:2])
+        chosen = dataclasses.replace(chosen, ahead=choose_ahead(by_distance))
+        took = by_distance[f"{chosen.ahead}"][1]
     return dataclasses.replace(chosen, bandwidth=size / took * 1e6, share=min(1.0, reading / took))
 
 
@@ -159,6 +173,13 @@ def measured_size(numbers: Counter[tuple[int, int]], item: float) -> tuple[int, 
     return inner, outer, max(1, int(min(_ALL_BYTES, numbers.total() * item) / (inner * outer * item)))
 
 
+def choose_ahead(measured: Microseconds) -> int:
+    """Returns the distance in bytes, of those measured, by which weights are best prefetched for one row and for eight."""
+    took = {ahead: _mean_log(measured[f"{ahead}"], ROWS[:2]) for ahead in _AHEAD}
+    best = min(took, key=took.__getitem__)
+    return best if took[best] < took[_AHEAD[0]] + math.log(_CLEARLY) else _AHEAD[0]
+
+
 def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
     """Returns the fastest products by the geometric mean over the numbers of rows.
 
@@ -166,26 +187,26 @@ def decide(measured: Microseconds, size: tuple[int, int] = (0, 0)) -> Products:
     request's tokens depend neither on the other requests in its steps nor on the measurements, and a recorded step runs
     entirely in the same threads.
     """
-
-    def mean_log(of: Mapping[int, float]) -> float:
-        return statistics.fmean(math.log(of[rows]) for rows in ROWS)
-
     blocks = bool(measured.keys() & {INTEGERS, EXPANDED})
     few, many = (INTEGERS, EXPANDED) if blocks else (VECTORS, TILES)
     vectors, tiles, theirs = (measured.get(kind) for kind in (few, many, ONEDNN))
     means: dict[tuple[bool, int | None], float] = {}
     if tiles is not None and not (blocks and vectors is not None):
-        means[True, 1] = mean_log(tiles)
+        means[True, 1] = _mean_log(tiles)
     if vectors is not None:
-        means[True, None] = mean_log(vectors)
+        means[True, None] = _mean_log(vectors)
     if vectors is not None and tiles is not None:
         for least in (1, *ROWS[1:]):
-            means[True, least] = mean_log({rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS})
+            means[True, least] = _mean_log({rows: (tiles if rows >= least else vectors)[rows] for rows in ROWS})
     if theirs is not None:
-        means[False, None] = mean_log(theirs)
+        means[False, None] = _mean_log(theirs)
     simple, best = next(iter(means)), min(means, key=means.__getitem__)
     strips, tiles_from = best if means[best] < means[simple] + math.log(_CLEARLY) else simple
     return Products(strips, tiles_from, measured, size, blocks)
+
+
+def _mean_log(of: Mapping[int, float], of_rows: Iterable[int] = ROWS) -> float:
+    return statistics.fmean(math.log(of[rows]) for rows in of_rows)
 
 
 Choose = Callable[[torch.dtype, Iterable[tuple[int, int]], str | None], Products]  # the arguments of ``choose``
@@ -210,20 +231,22 @@ def _kinds(dtype: torch.dtype, inner: int, outer: int, copies: int) -> dict[str,
     return _right(kinds, weight.float(), dtype)
 
 
-def _kinds_of_blocks(dtype: torch.dtype, kind: str, inner: int, outer: int, copies: int) -> dict[str, Run]:
-    """Returns the same for weights in quantized blocks."""
+def _kinds_of_blocks(
+    dtype: torch.dtype, kind: str, inner: int, outer: int, copies: int
+) -> tuple[dict[str, Run], dict[str, Run]]:
+    """Returns the same for weights in quantized blocks, and products in integers by distances of prefetching."""
     form, padded = FORMATS[kind][0], -(-inner // BLOCK) * BLOCK
     weight, strips = example(form, outer, padded)
     packed = [strips.clone() for _ in range(copies)]
     bias = torch.zeros(len(strips) * STRIP)
 
-    def by(floats_from: int | None) -> Run:
-        return lambda x, i: product.multiply(x, packed[i % copies], form, bias, (inner, outer), floats_from)
+    def by(floats_from: int | None, ahead: int = _AHEAD[0]) -> Run:
+        return lambda x, i: product.multiply(x, packed[i % copies], form, bias, (inner, outer), floats_from, ahead)
 
     kinds = {INTEGERS: by(None)} if integer_rows() else {}
     if most_rows(dtype):
         kinds[EXPANDED] = by(1)
-    return _right(kinds, weight[:, :inner], dtype)
+    return _right(kinds, weight[:, :inner], dtype), {f"{ahead}": by(None, ahead) for ahead in _AHEAD}
 
 
 def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> dict[str, Run]:
@@ -238,30 +261,40 @@ def _right(kinds: dict[str, Run], weight: torch.Tensor, dtype: torch.dtype) -> d
     return kinds
 
 
-def _measure(kinds: Mapping[str, Run], dtype: torch.dtype, inner: int, copies: int) -> dict[str, dict[int, float]]:
+def _measure(
+    kinds: Mapping[str, Run], dtype: torch.dtype, inner: int, copies: int, of_rows: Iterable[int] = ROWS
+) -> dict[str, dict[int, float]]:
     """Returns the shortest time of a product of each kind for each number of rows, measuring the kinds in turn."""
     measured: dict[str, dict[int, float]] = {kind: {} for kind in kinds}
-    for rows in ROWS:
+    for rows in of_rows:
         x, number = torch.ones((rows, inner), dtype=dtype), max(1, min(copies, ROWS[2] // rows))
-        recorded = {kind: _recorded(run, x, number) for kind, run in kinds.items()}
-        for _ in range(_REPEATS):
-            for kind, run_all in recorded.items():
-                begin = time.perf_counter()
-                run_all()
-                took = (time.perf_counter() - begin) * 1e6 / number
-                measured[kind][rows] = min(took, measured[kind].get(rows, math.inf))
+        turns = [
+            (kind, _recorded(run, x, range(turn * number, (turn + 1) * number)))
+            for turn in range(_REPEATS)
+            for kind, run in kinds.items()
+        ]
+        for kind, products in turns:
+            took = _took(products) / number
+            measured[kind][rows] = min(took, measured[kind].get(rows, math.inf))
     return measured
 
 
-def _recorded(run: Run, x: torch.Tensor, number: int) -> Callable[[], None]:
+def _recorded(run: Run, x: torch.Tensor, weights: Iterable[int]) -> Callable[[], object]:
     """Returns a function that multiplies by several weights, as a recorded step does: its threads are woken once."""
     arena, recorded = Arena(), tape.Tape()
     with tape.record(recorded), Recorder(arena, recorded.calls):
-        for i in range(number):
+        for i in weights:
             run(x, i)
     recorded.join()
 
-    def run_all(kept: Arena = arena) -> None:
+    def replay(kept: Any = (arena, x)) -> None:  # the recorded calls have only addresses
         recorded.replay()
 
-    return run_all
+    return replay
+
+
+def _took(call: Callable[[], object]) -> float:
+    """Returns the microseconds that a call takes."""
+    begin = time.perf_counter()
+    call()
+    return (time.perf_counter() - begin) * 1e6

@@ -39,8 +39,8 @@ class BlockLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         strips = self.strips
-        sizes = strips.inner, strips.outer
-        return product.multiply(x, strips.packed, strips.form, self.bias, sizes, self.products.tiles_from)
+        chosen = strips.form, self.bias, (strips.inner, strips.outer), self.products.tiles_from, self.products.ahead
+        return product.multiply(x, strips.packed, *chosen)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.strips.kind}"

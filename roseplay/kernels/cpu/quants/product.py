@@ -23,10 +23,10 @@ from roseplay.kernels.cpu.simd import address, advance, array_at, float_bits, fl
 from roseplay.model.ggml_blocks import BLOCK, Format
 
 _COLLIDING_BYTES, _LINE = 2048, 64  # see ``matmul``
-_AHEAD = 4096  # bytes
+AHEAD = (16384, 4096, 1024)  # bytes by which strips may be prefetched; the first one unless another is clearly faster
 
 # Indices of the kernel's arguments: addresses, its own first, then sizes.
-_KERNEL, _X, _RECORDS, _WEIGHT, _BIAS, _OUT, _ROWS, _STRIDE, _INNER, _OUTER, _BLOCKS, _GROUPS = range(12)
+_KERNEL, _X, _RECORDS, _WEIGHT, _BIAS, _OUT, _ROWS, _STRIDE, _INNER, _OUTER, _BLOCKS, _GROUPS, _AHEAD = range(13)
 
 
 def multiply(
@@ -36,6 +36,7 @@ def multiply(
     bias: torch.Tensor,
     sizes: tuple[int, int],
     floats_from: int | None,
+    ahead: int = AHEAD[0],
 ) -> torch.Tensor:
     """``x [..., in]``, float32 or bfloat16, times a weight, plus ``bias``: ``[..., out]`` in x's dtype.
 
@@ -44,6 +45,7 @@ def multiply(
         bias: float32 ``[32 * strips]``, padded with zeros.
         sizes: ``(in, out)``.
         floats_from: the fewest rows for which strips are expanded; None for never.
+        ahead: bytes by which strips are prefetched.
 
     Raises ``RuntimeError`` if x has another dtype, or its last size is not the weight's.
     """
@@ -60,7 +62,7 @@ def multiply(
     blocks, groups = matmul.partition(rows, strips, most_rows())
     places = [tensor.data_ptr() for tensor in (numbers, records, strips, bias, out)]
     product = _product(*form.literals, x.dtype == torch.bfloat16)
-    sizes_of = [rows, numbers.stride(0), padded, outer, blocks, groups]
+    sizes_of = [rows, numbers.stride(0), padded, outer, blocks, groups, ahead]
     Work(product, [*places, *sizes_of], blocks * groups, reads=strips).run()
     return out
 
@@ -119,7 +121,7 @@ def _rounding(bf16: bool) -> Any:
 @cache
 def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
     item = types.uint16 if bf16 else types.float32
-    most, ahead, of_block = most_rows(), _AHEAD, block_bytes(Format.of(bits, scales, offset))
+    most, of_block = most_rows(), block_bytes(Format.of(bits, scales, offset))
 
     def product(args, piece):
         rows, inner, outer, stride = args[_ROWS], args[_INNER], args[_OUTER], args[_STRIDE]
@@ -139,7 +141,8 @@ def _product(bits: int, scales: int, offset: int, bf16: bool) -> Any:
                 count = begin + (end - begin) * (tile + 1) // tiles - first
                 multiply_blocks(
                     advance(x, first * stride), stride, advance(records, first * steps * RECORD), steps * RECORD,
-                    advance(weight, strip * steps * of_block), steps, address(sums, 0), ahead, count,
+                    advance(weight, strip * steps * of_block), steps, address(sums, 0), args[_AHEAD],
+                    count,
                     most, bits, scales, offset,
                 )  # fmt: skip
                 for row in range(count):
