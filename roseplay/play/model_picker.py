@@ -23,7 +23,8 @@ from roseplay.play.options import engine_settings
 from roseplay.settings import settings_of
 
 # The fields of ``EngineConfig`` that can be chosen with a model; all but the last belong to it.
-SETTINGS = ("run_as", "dtype", "quantization", "num_blocks", "kv_cache_memory", "max_model_len", "tensor_parallel_size")
+_FORMATS = ("dtype", "quantization", "kv_dtype")
+SETTINGS = ("run_as", *_FORMATS, "num_blocks", "kv_cache_memory", "max_model_len", "tensor_parallel_size")
 # A model, and those of its settings that are not to have their defaults, as values or as text.
 _FIELDS: dict[str, Any] = {"model": (str, ...), **dict.fromkeys(SETTINGS, (Any, None))}
 LoadOrder = create_model("LoadOrder", __base__=Object, **_FIELDS)

@@ -49,6 +49,7 @@ def test_the_list_says_what_runs_and_what_there_is(models: ModelHost, tmp_path: 
     assert found["settings"] == dict.fromkeys(("run_as", "num_blocks", "kv_cache_memory", "max_model_len")) | {
         "dtype": "auto",
         "quantization": "none",
+        "kv_dtype": "auto",
         "tensor_parallel_size": 1,
     }
 
@@ -120,8 +121,8 @@ def test_settings_go_with_the_load_and_the_command_lines_with_its_model(models: 
         assert models.host.wait(30)
         return models.host.config
 
-    other = load("smollm2", max_model_len="256", quantization="q8")
-    assert (other.dtype, other.max_model_len, other.quantization) == ("auto", 256, "q8")
+    other = load("smollm2", max_model_len="256", quantization="q8", kv_dtype="int8")
+    assert (other.dtype, other.max_model_len, other.quantization, other.kv_dtype) == ("auto", 256, "q8", "int8")
     assert (other.num_blocks, other.threads) == (parse(["--model", "smollm2"]).config.num_blocks, None)
     assert (other.device, other.worker) == ("cpu", "process")
     first = load(FIRST)

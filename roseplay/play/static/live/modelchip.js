@@ -135,6 +135,7 @@ function settingsRows() {
     field("tensor_parallel_size", number("tensor_parallel_size", "1")),
     field("dtype", select("dtype", ["default", ...config.dtype.options])),
     field("quantization", select("quantization", ["default", ...config.quantization.options])),
+    field("kv_dtype", select("kv_dtype", ["default", ...config.kv_dtype.options])),
     field("max_model_len", number("max_model_len", "the model's")),
   );
 }
@@ -147,6 +148,7 @@ function chosenSettings(form, simulated) {
     tensor_parallel_size: simulated ? of("tensor_parallel_size") : "",
     dtype: simulated ? "" : of("dtype"),
     quantization: simulated ? "" : of("quantization"),
+    kv_dtype: simulated ? "" : of("kv_dtype"),
     num_blocks: inBytes ? "" : pool,
     kv_cache_memory: inBytes && /^\d+$/.test(pool) ? Number(pool) * MIB : inBytes ? pool : "",
     max_model_len: of("max_model_len"),
