@@ -333,7 +333,7 @@ def test_there_is_one_of_each_mover() -> None:
 
 
 # Lines of Python, scripts and styles in the package. A commit may lower it.
-TOTAL = 85_832
+TOTAL = 85_754
 
 
 def test_the_package_does_not_grow() -> None:
