@@ -81,7 +81,14 @@ def test_a_cell_of_an_answer_explains_its_token_and_readers_hear_of_the_step(pag
 
 def test_a_step_of_the_past_has_the_limits_that_it_had(mock: Served, page: Page) -> None:
     answer_at_most(page, 3)
+    events, ended = mock.engine.telemetry.reader(), []
     ask(page, "hello")
+
+    def all_ended() -> bool:
+        ended.extend(event for event in events.read() if getattr(event, "kind", "") == "finished")
+        return len(ended) == 4
+
+    wait_until(all_ended)  # so that no step comes after the change
     about = page.locator("#rp-stage .rp-sub")
     expect(about).to_contain_text("the slowest shown")
     mock.engine.set_knobs(max_batch_size=11)  # which no other test sets
