@@ -282,8 +282,9 @@ class EngineConfig:
         Choice(("auto", "float32", "bfloat16", "float16")),
         "Number format",
         "engine: bandwidth",
-        "Number format of weights and, with kv_dtype auto, of the KV cache. auto uses the checkpoint's own format, but float32 in place of "
-        "float16 on any CPU, and in place of bfloat16 on a CPU without instructions for it (AVX512-BF16, AMX).",
+        "Number format of weights and, with kv_dtype auto, of the KV cache. auto uses the checkpoint's own format, but "
+        "float32 in place of float16 on any CPU, and in place of bfloat16 on a CPU without instructions for it (AVX512-BF16, "
+        "AMX).",
         vllm="dtype",
     )
     kv_dtype: str = setting(

@@ -60,13 +60,12 @@ class GatherBackend(PlainAppend):
             first_key = start * self.cache.block_size
             if past or self.cache.scales:  # an answer must not depend on whether its prompt was cached
                 key_scales, value_scales = self.cache.scales.get(layer, (None, None))
-                keys = self._gather(self.cache.keys[layer], key_scales, batch, row, start, seq_len).to(k.dtype)
+                place = batch, row, start, seq_len
+                keys = self._gather(self.cache.keys[layer], key_scales, *place).to(k.dtype)
                 if self.cache.shapes[layer].values_in_keys:
                     values = keys[..., : v.shape[-1]]
                 else:
-                    values = self._gather(self.cache.values[layer], value_scales, batch, row, start, seq_len).to(
-                        v.dtype
-                    )
+                    values = self._gather(self.cache.values[layer], value_scales, *place).to(v.dtype)
             else:
                 keys, values = (x[begin:end].transpose(0, 1)[None] for x in (k, v))
             queries = q[begin:end].transpose(0, 1)[None]
